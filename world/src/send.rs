@@ -1,0 +1,1 @@
+//! Sends parts, bytes or file slices, over a socket.
