@@ -1,0 +1,57 @@
+# make run      build and start a node; data in ./thalweg-data
+# make test     every test, from a clean machine (system packages and RocksDB are taken care of)
+# make verify   format, lints, architecture rules; changes nothing          make fix    what verify can mend
+# make fuzz     each fuzz target for FUZZ_SECONDS (60)                      make bench  figures beside the machine's bare loops
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.PHONY: run build release test test-fast test-clients real-work verify fix fuzz bench rocksdb packages help
+
+FUZZ_SECONDS ?= 60
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+ROCKSDB_FOLDER := $(shell deploy/rocksdb/build --where)
+export ROCKSDB_LIB_DIR := $(ROCKSDB_FOLDER)
+export ROCKSDB_STATIC := 1
+export THALWEG_BIN ?= $(abspath $(TARGET)/release/thalweg)
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+packages:
+	@deploy/system-packages
+
+rocksdb: packages
+	@deploy/rocksdb/build >/dev/null
+
+build: rocksdb
+	cargo build --workspace --all-targets
+
+release: rocksdb
+	cargo build --release -p thalweg
+
+run: release
+	$(TARGET)/release/thalweg dev
+
+# What a developer runs while working: everything that needs no finished binary.
+test-fast: packages
+	cargo test
+
+test: rocksdb release
+	cargo test --workspace
+	tests/clients/run
+	tests/real-work --lines 100000
+
+verify: rocksdb
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo run -q -p thalweg-tidy
+
+fix: rocksdb
+	cargo fmt --all
+	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+fuzz:
+	fuzz/run $(FUZZ_SECONDS)
+
+bench: release
+	cargo build --release -p thalweg-benches
+	$(TARGET)/release/thalweg-bench --binary $(THALWEG_BIN)

@@ -1,0 +1,1 @@
+//! Empty: only the native library of this crate's one dependency is wanted.
