@@ -1,5 +1,6 @@
 //! Topic names: checked once, then carried as proof.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -30,6 +31,12 @@ impl TopicName {
     }
 
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for TopicName {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }
