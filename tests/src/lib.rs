@@ -1,1 +1,17 @@
-//! (being built)
+//! A node under test and a Kafka client that can say anything, also what no real client says.
+//!
+//! [`target`] gives the broker to talk to: a node of our own binary, or, with `BROKERS=host:port`, a broker that runs
+//! already. Apache Kafka behind that variable is the oracle which shows that an expected value is Kafka's; where we
+//! answer better on purpose, a test names both values with [`Target::ours_or_kafkas`].
+
+pub mod batch;
+pub mod calls;
+pub mod conn;
+pub mod node;
+mod target;
+
+pub use batch::{Batch, Codec, Record};
+pub use conn::Conn;
+pub use node::Node;
+pub use target::{Target, target, unique};
+pub use thalweg_model::ErrorCode;
