@@ -18,7 +18,7 @@ impl fmt::Display for NodeId {
 }
 
 /// Names one life of a topic; a topic that is deleted and created again gets another (KIP-516).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopicId(pub [u8; 16]);
 
 impl TopicId {

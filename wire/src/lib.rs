@@ -1,1 +1,14 @@
-//! (being built)
+//! Kafka bytes, sans-io: frames, headers, the API table, messages, record batches, the fetch response writer.
+//!
+//! Everything is a function from bytes to values or back. Bytes from a peer never panic and never make it allocate
+//! more than 4 bytes per byte received plus 64 KiB (docs/decisions/0001-own-message-codec.md).
+
+#[macro_use]
+pub mod codec;
+pub mod api;
+pub mod frame;
+pub mod header;
+pub mod messages;
+
+pub use api::ApiKey;
+pub use codec::{DecodeError, DecodeErrorKind, EncodeError, Message, Reader, Request};
