@@ -234,7 +234,12 @@ pub fn init_producer_id(conn: &mut Conn) -> (i64, i16) {
         .with_transaction_timeout_ms(i32::MAX)
         .with_producer_id(ProducerId(-1))
         .with_producer_epoch(-1);
-    let answer = conn.call(4, &request);
-    assert_eq!(answer.error_code, 0);
-    (answer.producer_id.0, answer.producer_epoch)
+    loop {
+        let answer = conn.call(4, &request);
+        // Kafka fetches a block of ids at first and asks to come again.
+        if answer.error_code != ErrorCode::CoordinatorLoadInProgress.code() {
+            assert_eq!(answer.error_code, 0);
+            return (answer.producer_id.0, answer.producer_epoch);
+        }
+    }
 }
