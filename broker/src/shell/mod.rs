@@ -1,0 +1,3 @@
+//! I/O around the machines: sockets, threads, files, calls.
+
+pub mod coordinators;
