@@ -6,9 +6,13 @@
 #[macro_use]
 pub mod codec;
 pub mod api;
+pub mod batch;
+pub mod compression;
+pub mod error;
 pub mod frame;
 pub mod header;
 pub mod messages;
+pub mod records;
 
 pub use api::ApiKey;
 pub use codec::{DecodeError, DecodeErrorKind, EncodeError, Message, Reader, Request};

@@ -1,0 +1,254 @@
+//! The records inside a batch: read lazily, built, checked without being held.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use thalweg_model::topic_config::TimestampType;
+use thalweg_model::{Offset, Timestamp};
+use thiserror::Error;
+
+use crate::batch::{BATCH_HEADER_BYTES, BatchError, BatchHeader};
+use crate::compression::{Compression, decompress};
+
+mod builder;
+mod check;
+mod control;
+
+pub use builder::{BuildError, RecordBatchBuilder};
+pub use check::{CheckedBatch, ProduceRules, TimestampWindow, check_produced};
+pub use control::ControlRecord;
+
+/// One record; keys, values and headers are slices of the unpacked batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub offset: Offset,
+    /// The batch's maximum timestamp if the broker stamped it.
+    pub timestamp: Timestamp,
+    pub key: Option<Bytes>,
+    pub value: Option<Bytes>,
+    pub headers: RecordHeaders,
+}
+
+/// A record's headers, in order; names may repeat.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordHeaders {
+    count: usize,
+    /// Checked when the record was read.
+    bytes: Bytes,
+}
+
+/// One header of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordHeader {
+    pub key: Bytes,
+    pub value: Option<Bytes>,
+}
+
+impl RecordHeader {
+    /// The key as text; bytes that are no UTF-8 are replaced.
+    pub fn key_text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.key)
+    }
+}
+
+impl RecordHeaders {
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = RecordHeader> + use<> {
+        let mut cursor = Cursor::new(self.bytes.clone());
+        (0..self.count).map_while(move |_| cursor.header().ok())
+    }
+}
+
+/// Reads the records of one batch, in order.
+///
+/// Yields the first error and then ends. A gap in the offsets is no error: compaction leaves gaps.
+#[derive(Clone, Debug)]
+pub struct Records {
+    header: BatchHeader,
+    cursor: Cursor,
+    left: i32,
+    index: i32,
+}
+
+impl Records {
+    /// Opens a whole batch, unpacking at most `unpacked_bytes_max` bytes.
+    ///
+    /// # Errors
+    /// The header or the compressed data is bad; the writer's fault. The CRC is not looked at.
+    pub fn open(batch: &Bytes, unpacked_bytes_max: usize) -> Result<Records, BatchError> {
+        let header = BatchHeader::read(batch)?;
+        let packed = batch.slice(BATCH_HEADER_BYTES..header.size_bytes());
+        let codec = codec_of(&header)?;
+        let cursor = Cursor::new(decompress(codec, &packed, unpacked_bytes_max)?);
+        Ok(Records { header, cursor, left: header.record_count, index: 0 })
+    }
+
+    pub fn header(&self) -> &BatchHeader {
+        &self.header
+    }
+}
+
+impl Iterator for Records {
+    type Item = Result<Record, BatchError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left <= 0 {
+            return None;
+        }
+        self.left -= 1;
+        let result = self.cursor.record(&self.header);
+        if result.is_err() {
+            self.left = 0;
+        }
+        let index = self.index;
+        self.index += 1;
+        Some(result.map_err(|error| BatchError::Record { index, error }))
+    }
+}
+
+/// Why a record cannot be read. The writer's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum RecordError {
+    #[error("the record is cut")]
+    Truncated,
+    #[error("a variable-length integer that does not end or does not fit")]
+    BadVarint,
+    #[error("negative length {length}")]
+    NegativeLength { length: i64 },
+    #[error("a record of {stated} bytes whose fields take {used}")]
+    LengthMismatch { stated: usize, used: usize },
+    #[error("offset delta {found} where {expected} is due")]
+    OffsetDelta { found: i64, expected: i64 },
+    #[error("{extra} bytes after the last record")]
+    TrailingBytes { extra: u64 },
+}
+
+/// The codec that a batch's attributes name.
+pub(crate) fn codec_of(header: &BatchHeader) -> Result<Compression, BatchError> {
+    header.compression().ok_or(BatchError::UnknownCompression { id: header.attributes.compression_id() })
+}
+
+/// Reads records off unpacked bytes.
+#[derive(Clone, Debug)]
+struct Cursor {
+    bytes: Bytes,
+    position: usize,
+}
+
+impl Cursor {
+    fn new(bytes: Bytes) -> Cursor {
+        Cursor { bytes, position: 0 }
+    }
+
+    fn record(&mut self, batch: &BatchHeader) -> Result<Record, RecordError> {
+        let length = self.length()?.ok_or(RecordError::NegativeLength { length: -1 })?;
+        let start = self.position;
+        let mut fields = Cursor::new(self.take(length)?);
+        fields.take(1)?; // attributes, unused
+        let timestamp_delta = fields.varint()?;
+        let offset_delta = fields.varint()?;
+        let key = fields.nullable_bytes()?;
+        let value = fields.nullable_bytes()?;
+        let headers = fields.headers()?;
+        if fields.position != length {
+            return Err(RecordError::LengthMismatch { stated: length, used: self.position - start });
+        }
+        let timestamp = match batch.timestamp_type() {
+            TimestampType::LogAppendTime => batch.max_timestamp,
+            TimestampType::CreateTime => Timestamp(batch.base_timestamp.0.saturating_add(timestamp_delta)),
+        };
+        Ok(Record { offset: batch.base_offset.plus(offset_delta), timestamp, key, value, headers })
+    }
+
+    fn headers(&mut self) -> Result<RecordHeaders, RecordError> {
+        let count = self.varint()?;
+        let count = usize::try_from(count).map_err(|_| RecordError::NegativeLength { length: count })?;
+        let start = self.position;
+        for _ in 0..count {
+            self.header()?;
+        }
+        Ok(RecordHeaders { count, bytes: self.bytes.slice(start..self.position) })
+    }
+
+    fn header(&mut self) -> Result<RecordHeader, RecordError> {
+        let key = self.nullable_bytes()?.ok_or(RecordError::NegativeLength { length: -1 })?;
+        Ok(RecordHeader { key, value: self.nullable_bytes()? })
+    }
+
+    fn nullable_bytes(&mut self) -> Result<Option<Bytes>, RecordError> {
+        match self.length()? {
+            Some(length) => self.take(length).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A length; `None` for -1.
+    fn length(&mut self) -> Result<Option<usize>, RecordError> {
+        match self.varint()? {
+            -1 => Ok(None),
+            length => usize::try_from(length).map(Some).map_err(|_| RecordError::NegativeLength { length }),
+        }
+    }
+
+    fn take(&mut self, length: usize) -> Result<Bytes, RecordError> {
+        let end = self.position.checked_add(length).filter(|end| *end <= self.bytes.len());
+        let end = end.ok_or(RecordError::Truncated)?;
+        let taken = self.bytes.slice(self.position..end);
+        self.position = end;
+        Ok(taken)
+    }
+
+    fn varint(&mut self) -> Result<i64, RecordError> {
+        let mut decoder = VarintDecoder::default();
+        while let Some(byte) = self.bytes.get(self.position) {
+            self.position += 1;
+            if let Some(value) = decoder.push(*byte)? {
+                return Ok(value);
+            }
+        }
+        Err(RecordError::Truncated)
+    }
+}
+
+/// A signed zigzag LEB128 of at most 64 bits, byte by byte.
+#[derive(Default)]
+pub(crate) struct VarintDecoder {
+    bits: u64,
+    shift: u32,
+}
+
+impl VarintDecoder {
+    /// `Some` with the last byte.
+    pub(crate) fn push(&mut self, byte: u8) -> Result<Option<i64>, RecordError> {
+        let bits = u64::from(byte & 0x7F);
+        if self.shift > 63 || (self.shift == 63 && bits > 1) {
+            return Err(RecordError::BadVarint);
+        }
+        self.bits |= bits << self.shift;
+        self.shift += 7;
+        if byte & 0x80 != 0 {
+            return Ok(None);
+        }
+        Ok(Some((self.bits >> 1) as i64 ^ -((self.bits & 1) as i64)))
+    }
+}
+
+/// Appends a signed zigzag LEB128.
+pub(crate) fn put_varint(out: &mut Vec<u8>, value: i64) {
+    let mut bits = (value << 1 ^ value >> 63) as u64;
+    while bits >= 0x80 {
+        out.push(bits as u8 | 0x80);
+        bits >>= 7;
+    }
+    out.push(bits as u8);
+}
+
+#[cfg(test)]
+mod tests;
