@@ -9,6 +9,7 @@ pub mod api;
 pub mod batch;
 pub mod compression;
 pub mod error;
+pub mod fetch_response;
 pub mod frame;
 pub mod header;
 pub mod messages;

@@ -22,7 +22,7 @@ pub(crate) use field::{read_nullable_structure, write_nullable_structure};
 pub use reader::Reader;
 pub use schema::{FieldSpec, Kind, Versions};
 pub use writer::TagWriter;
-pub(crate) use writer::{put_uvarint, string};
+pub(crate) use writer::{array_count, put_uvarint, string};
 
 use std::ops::RangeInclusive;
 
