@@ -3,6 +3,7 @@ without trusting any client."""
 
 import socket
 import struct
+import time
 
 CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
@@ -34,7 +35,7 @@ class Wire:
         return data
 
     def create_topic(self, name, partitions=1, **configs):
-        """CreateTopics v2, then waits until every partition answers ListOffsets."""
+        """CreateTopics v2, then waits until it serves."""
         pairs = b"".join(string(k.replace("_", ".")) + string(str(v)) for k, v in configs.items())
         body = struct.pack(">i", 1) + string(name) + struct.pack(">ihi", partitions, 1, 0)
         body += struct.pack(">i", len(configs)) + pairs + struct.pack(">i?", 30000, False)
@@ -43,9 +44,15 @@ class Wire:
         code = struct.unpack(">h", answer[10 + length : 12 + length])[0]
         if code != 0:
             raise RuntimeError(f"CreateTopics {name}: error {code}")
+        self.await_topic(name, partitions)
+
+    def await_topic(self, name, partitions):
+        """Waits until every partition answers ListOffsets: Kafka's leaders need a moment."""
+        deadline = time.monotonic() + 30
         for partition in range(partitions):
-            while self.list_offset(name, partition, -1)[0] in (3, 5, 6):
-                pass
+            while (code := self.list_offset(name, partition, -1)[0]) != 0:
+                if code not in (3, 5, 6) or time.monotonic() > deadline:
+                    raise RuntimeError(f"partition {partition} of {name} does not serve: error {code}")
 
     def list_offset(self, topic, partition, timestamp):
         """ListOffsets v1: (error code, offset)."""

@@ -39,7 +39,10 @@ def produce(topic, codec):
 
 def consume(topic, start, count):
     consumer = Consumer({**COMMON, "group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error",
-                         "allow.auto.create.topics": False, "topic.metadata.propagation.max.ms": 1000})
+                         "allow.auto.create.topics": False})
+    missing = consumer.list_topics(topic, timeout=30).topics[topic].error
+    if missing:
+        raise KafkaException(missing)
     kind, _, number = start.partition(":")
     if kind == "timestamp":
         found = consumer.offsets_for_times([TopicPartition(topic, 0, int(number))], timeout=30)[0]
