@@ -6,6 +6,7 @@ use std::io::Write;
 #[derive(Debug, Default)]
 pub struct Report {
     text: String,
+    judged_count: usize,
     missed: Vec<String>,
 }
 
@@ -25,6 +26,7 @@ impl Report {
     /// Judges one figure against its aim and notes a miss for the summary.
     pub fn judge(&mut self, aim: &Aim, what: &str, value: f64) -> String {
         let reached = aim.reached(value);
+        self.judged_count += 1;
         if !reached {
             self.missed.push(format!("{what}: {} ({})", aim.show(value), aim.statement));
         }
@@ -33,13 +35,11 @@ impl Report {
 
     /// Every miss again, in one place.
     pub fn summary(&mut self) {
-        self.heading("Aims missed in this run");
         let missed = std::mem::take(&mut self.missed);
-        if missed.is_empty() {
-            self.paragraph("None.");
-        }
+        self.heading("Aims");
+        self.paragraph(&format!("{} of {} reached.", self.judged_count - missed.len(), self.judged_count));
         for line in &missed {
-            self.line(&format!("- {line}"));
+            self.line(&format!("- missed: {line}"));
         }
     }
 
@@ -149,8 +149,8 @@ mod tests {
         assert_eq!(report.judge(&Aim::PRODUCE, "produce 1 KiB", 0.34), "**missed**");
         assert_eq!(report.judge(&Aim::START, "start", 299.0), "reached");
         report.summary();
-        assert!(report.text().contains("- produce 1 KiB: 34 % (aim: at least 35 % of the bare receive loop)"));
-        assert!(!report.text().contains("- start"));
+        assert!(report.text().contains("- missed: produce 1 KiB: 34 % (aim: at least 35 % of the bare receive loop)"));
+        assert!(report.text().contains("1 of 2 reached.") && !report.text().contains("missed: start"));
     }
 
     #[test]

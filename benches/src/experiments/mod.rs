@@ -67,6 +67,9 @@ fn synced_bytes(bytes: u64, chunk_bytes: usize) -> u64 {
 
 /// What the loads left behind.
 pub fn memory_after(bench: &Bench, report: &mut Report) -> Result<()> {
+    if bench.targets.is_empty() {
+        return Ok(());
+    }
     report.heading("Memory after all loads");
     let mut table = Table::new(&["system", "RSS, MB", "anonymous, MB", "peak RSS, MB"]);
     for target in &bench.targets {
