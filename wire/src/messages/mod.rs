@@ -52,7 +52,7 @@ pub mod write_txn_markers;
 use bytes::{Bytes, BytesMut};
 
 use crate::api::ApiKey;
-use crate::codec::{FieldSpec, Message, Request, Structure};
+use crate::codec::{DecodeError, EncodeError, FieldSpec, Message, Request, Structure};
 
 /// One message as data: for tests, fuzzers and dumps that go over all of them.
 #[derive(Clone, Copy)]
@@ -64,19 +64,21 @@ pub struct MessageInfo {
     pub version_max: i16,
     pub flexible_from: i16,
     pub fields: fn() -> Vec<FieldSpec>,
+    /// Reads a body and drops it.
+    pub decode: fn(&Bytes, i16) -> Result<(), DecodeError>,
     /// Reads a body and writes it again in the same version.
     pub transcode: fn(&Bytes, i16) -> Result<Bytes, TranscodeError>,
     /// Reads a body; for people.
-    pub describe: fn(&Bytes, i16) -> Result<String, crate::codec::DecodeError>,
+    pub describe: fn(&Bytes, i16) -> Result<String, DecodeError>,
 }
 
 /// Why [`MessageInfo::transcode`] failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TranscodeError {
     #[error(transparent)]
-    Decode(#[from] crate::codec::DecodeError),
+    Decode(#[from] DecodeError),
     #[error(transparent)]
-    Encode(#[from] crate::codec::EncodeError),
+    Encode(#[from] EncodeError),
 }
 
 fn info<M: Message + std::fmt::Debug>(name: &'static str, is_request: bool) -> MessageInfo {
@@ -88,6 +90,7 @@ fn info<M: Message + std::fmt::Debug>(name: &'static str, is_request: bool) -> M
         version_max: *M::VERSIONS.end(),
         flexible_from: M::FLEXIBLE_FROM,
         fields: <M as Structure>::fields,
+        decode: |body, version| M::decode_body(body, version).map(drop),
         transcode: |body, version| {
             let mut out = BytesMut::new();
             M::decode_body(body, version)?.encode(&mut out, version)?;
