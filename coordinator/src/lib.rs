@@ -1,1 +1,18 @@
-//! (being built)
+//! The coordinators: one Raft group that knows brokers, topics, partitions, configurations, groups and offsets.
+//!
+//! `registry` is the replicated, pure state; `session` the leader's pure, short-lived state; `shell` does the I/O.
+
+pub mod error;
+pub mod metrics;
+pub mod registry;
+pub mod session;
+pub mod settings;
+pub mod shell;
+pub mod store;
+
+pub use error::CoordinatorError;
+pub use metrics::CoordinatorMetrics;
+pub use settings::CoordinatorSettings;
+pub use shell::coordinator::{Coordinator, CoordinatorConfig};
+pub use shell::feed::FeedLimits;
+pub use store::{KvStore, MemStore};

@@ -1,0 +1,253 @@
+//! The brokers: which life of each is registered, whether it may lead (REPLICATION B2-B5).
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use thalweg_model::{Durability, ErrorCode, NodeId, TopicId};
+use thalweg_proto::v1::record::Kind;
+use thalweg_proto::v1::{BrokerRecord, Record, RegisterBrokerRequest, RegisterBrokerResponse};
+
+use super::context::Context;
+use super::election::{Partition, Rules, without};
+use super::state::{State, partition_record};
+use super::{Outcome, configs, error, ok};
+
+/// What a registration says about the records that the broker held before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Disks {
+    Safe,
+    /// The page cache may be gone: records that were not flushed may be missing.
+    Lossy,
+    /// A log directory is gone.
+    Wiped,
+}
+
+/// A new life of a broker, fenced; what its disks may have lost is settled in the same entry (B2, B3).
+pub fn register(state: &State, context: &Context, request: &RegisterBrokerRequest) -> (Outcome, Vec<Record>) {
+    if let Err(refused) = validate(state, request) {
+        return (registered(refused), Vec::new());
+    }
+    let id = match request.broker_id {
+        -1 => id_for(state, request),
+        id => NodeId(id),
+    };
+    let stored = state.broker(id);
+    if let Some(stored) = stored {
+        if request.incarnation < stored.incarnation {
+            let message = format!(
+                "broker {id} has registered its life number {} already, this is number {}; \
+                 it is an older process or a restored copy of its directory",
+                stored.incarnation, request.incarnation
+            );
+            return (registered(error(ErrorCode::DuplicateBrokerRegistration, message)), Vec::new());
+        }
+        if request.incarnation == stored.incarnation {
+            return (accepted(state, stored), Vec::new());
+        }
+    }
+    let disks = stored.map_or(Disks::Safe, |stored| classify(stored, request));
+    // An index may carry two lives of one broker; each still gets an epoch of its own.
+    let epoch = (context.index as i64).max(stored.map_or(0, |stored| stored.epoch.saturating_add(1)));
+    let broker = BrokerRecord {
+        id: id.0,
+        epoch,
+        incarnation: request.incarnation,
+        endpoints: request.endpoints.clone(),
+        rack: request.rack.clone(),
+        fenced: true,
+        shutting_down: false,
+        log_dir_ids: request.log_dirs.iter().map(|dir| dir.dir_id.clone()).collect(),
+        version: request.version.clone(),
+        boot_id: request.boot_id.clone(),
+    };
+    let outcome = accepted(state, &broker);
+    let mut records = vec![broker_record(broker)];
+    records.extend(take_out(state, context, id, disks));
+    (outcome, records)
+}
+
+/// The lease of this life ran out: it leaves every ISR and leads nothing (B5). Always safe.
+pub fn fence(state: &State, context: &Context, id: NodeId, epoch: i64) -> (Outcome, Vec<Record>) {
+    let Some(stored) = current(state, id, epoch) else { return (Outcome::Done, Vec::new()) };
+    if stored.fenced {
+        return (Outcome::Done, Vec::new());
+    }
+    let mut records = vec![broker_record(BrokerRecord { fenced: true, ..stored.clone() })];
+    records.extend(take_out(state, context, id, Disks::Safe));
+    (Outcome::Done, records)
+}
+
+/// The broker has recovered its logs and knows its registration: it may lead again.
+pub fn unfence(state: &State, context: &Context, id: NodeId, epoch: i64) -> (Outcome, Vec<Record>) {
+    let Some(stored) = current(state, id, epoch) else { return (Outcome::Done, Vec::new()) };
+    if !stored.fenced || stored.shutting_down {
+        return (Outcome::Done, Vec::new());
+    }
+    let mut records = vec![broker_record(BrokerRecord { fenced: false, ..stored.clone() })];
+    let eligible = |other| other == id || state.is_eligible(other);
+    records.extend(change_where(state, context, &eligible, |partition| {
+        (partition.leader.is_none() && partition.replicas.contains(&id)).then(|| (partition.isr.clone(), Vec::new()))
+    }));
+    (Outcome::Done, records)
+}
+
+/// A controlled stop: leadership moves away; ISRs that can spare the broker let it go (REPLICATION 3.4).
+pub fn begin_shutdown(state: &State, context: &Context, id: NodeId, epoch: i64) -> (Outcome, Vec<Record>) {
+    let Some(stored) = current(state, id, epoch) else { return (Outcome::Done, Vec::new()) };
+    if stored.shutting_down {
+        return (Outcome::Done, Vec::new());
+    }
+    let mut records = vec![broker_record(BrokerRecord { shutting_down: true, ..stored.clone() })];
+    let eligible = |other| other != id && state.is_eligible(other);
+    for (topic, index, partition) in state.partitions().filter(|(_, _, partition)| partition.isr.contains(&id)) {
+        let rules = rules(state, context, topic, partition, &eligible);
+        let rest = without(&partition.isr, id);
+        let isr = if rest.len() >= rules.min_isr { rest } else { partition.isr.clone() };
+        records.extend(changed(topic, index, partition, partition.change(&isr, rules).ok()));
+    }
+    (Outcome::Done, records)
+}
+
+/// What every partition is judged by. `min.insync.replicas` beyond the number of replicas counts as that number.
+pub fn rules<'a>(
+    state: &State,
+    context: &Context,
+    topic: TopicId,
+    partition: &Partition,
+    is_eligible: &'a dyn Fn(NodeId) -> bool,
+) -> Rules<'a> {
+    let config = state.topic_name(topic).and_then(|name| configs::of_topic(state, name));
+    let wanted = config.map_or(context.default_min_isr, |config| {
+        config.get("min.insync.replicas").and_then(|text| text.parse().ok()).unwrap_or(context.default_min_isr)
+    });
+    let min_isr = usize::try_from(wanted).unwrap_or(1).clamp(1, partition.replicas.len().max(1));
+    Rules { min_isr, is_eligible }
+}
+
+/// The broker leaves every ISR; where its disk is in doubt, every ELR too.
+fn take_out(state: &State, context: &Context, id: NodeId, disks: Disks) -> Vec<Record> {
+    let eligible = |other| other != id && state.is_eligible(other);
+    let mut records = Vec::new();
+    for (topic, index, partition) in state.partitions().filter(|(_, _, p)| p.replicas.contains(&id)) {
+        let doubtful = match disks {
+            Disks::Safe => false,
+            Disks::Wiped => true,
+            // A sole replica is kept: there is no better copy that waiting could bring back.
+            Disks::Lossy => partition.replicas.len() > 1 && is_replicated(state, topic),
+        };
+        let in_sets = partition.isr.contains(&id) || partition.elr.contains(&id);
+        if !in_sets && !(doubtful && !partition.lost.contains(&id)) {
+            continue;
+        }
+        let isr = without(&partition.isr, id);
+        let doubtful = if doubtful { vec![id] } else { Vec::new() };
+        let rules = rules(state, context, topic, partition, &eligible);
+        records.extend(changed(topic, index, partition, partition.change_losing(&isr, &doubtful, rules).ok()));
+    }
+    records
+}
+
+/// Runs `change` where `wanted` gives an ISR and the doubtful replicas.
+fn change_where(
+    state: &State,
+    context: &Context,
+    is_eligible: &dyn Fn(NodeId) -> bool,
+    wanted: impl Fn(&Partition) -> Option<(Vec<NodeId>, Vec<NodeId>)>,
+) -> Vec<Record> {
+    let mut records = Vec::new();
+    for (topic, index, partition) in state.partitions() {
+        if let Some((isr, doubtful)) = wanted(partition) {
+            let rules = rules(state, context, topic, partition, is_eligible);
+            records.extend(changed(topic, index, partition, partition.change_losing(&isr, &doubtful, rules).ok()));
+        }
+    }
+    records
+}
+
+fn changed(topic: TopicId, index: i32, before: &Partition, after: Option<Partition>) -> Option<Record> {
+    let after = after?;
+    (after != *before).then(|| partition_record(topic, index, &after))
+}
+
+fn is_replicated(state: &State, topic: TopicId) -> bool {
+    let replicated = Durability::Replicated.to_string();
+    let config = state.topic_name(topic).and_then(|name| configs::of_topic(state, name));
+    config.and_then(|config| config.get("durability")) == Some(&replicated)
+}
+
+fn validate(state: &State, request: &RegisterBrokerRequest) -> Result<(), thalweg_proto::v1::KafkaError> {
+    let cluster = state.cluster_id().unwrap_or_default();
+    if !request.cluster_id.is_empty() && request.cluster_id != cluster {
+        let message = format!(
+            "the broker's directories belong to cluster {}, this is cluster {cluster}; \
+             point it at its own cluster or give it empty directories",
+            request.cluster_id
+        );
+        return Err(error(ErrorCode::InconsistentClusterId, message));
+    }
+    let invalid = |message: &str| Err(error(ErrorCode::InvalidRegistration, message));
+    if request.broker_id < -1 {
+        return invalid("a broker id is 0 or more, or -1 to be given one");
+    }
+    if request.endpoints.is_empty() {
+        return invalid("a broker needs at least one endpoint that clients reach it at");
+    }
+    if request.log_dirs.is_empty() || request.log_dirs.iter().any(|dir| dir.dir_id.len() != 16) {
+        return invalid("a broker needs at least one log directory, each with an id of 16 bytes");
+    }
+    let ids: BTreeSet<&Bytes> = request.log_dirs.iter().map(|dir| &dir.dir_id).collect();
+    if ids.len() < request.log_dirs.len() {
+        return invalid("two log directories have the same id; one is a copy of the other");
+    }
+    Ok(())
+}
+
+/// The id that this storage had before, so that a repeated request gets one id; else a new one, never used before.
+fn id_for(state: &State, request: &RegisterBrokerRequest) -> NodeId {
+    let has_dirs = |stored: &BrokerRecord| request.log_dirs.iter().any(|dir| stored.log_dir_ids.contains(&dir.dir_id));
+    if let Some((id, _)) = state.brokers().find(|(_, stored)| has_dirs(stored)) {
+        return id;
+    }
+    NodeId(state.brokers().map(|(id, _)| id.0).max().map_or(1, |id| id.saturating_add(1)))
+}
+
+fn classify(stored: &BrokerRecord, request: &RegisterBrokerRequest) -> Disks {
+    let here = |id: &Bytes| request.log_dirs.iter().any(|dir| dir.dir_id == *id);
+    if !stored.log_dir_ids.iter().all(here) {
+        return Disks::Wiped;
+    }
+    let rebooted = request.boot_id != stored.boot_id;
+    let lossy = request.log_dirs.iter().filter(|dir| stored.log_dir_ids.contains(&dir.dir_id)).any(|dir| {
+        let clean = dir.clean && dir.clean_broker_epoch == stored.epoch;
+        dir.io_error || (rebooted && !clean)
+    });
+    if lossy { Disks::Lossy } else { Disks::Safe }
+}
+
+fn current(state: &State, id: NodeId, epoch: i64) -> Option<&BrokerRecord> {
+    state.broker(id).filter(|stored| stored.epoch == epoch)
+}
+
+fn broker_record(broker: BrokerRecord) -> Record {
+    Record { kind: Some(Kind::Broker(broker)) }
+}
+
+/// The index is filled in by whoever answers.
+fn accepted(state: &State, broker: &BrokerRecord) -> Outcome {
+    Outcome::Registered(RegisterBrokerResponse {
+        error: Some(ok()),
+        cluster_id: state.cluster_id().unwrap_or_default().to_owned(),
+        broker_id: broker.id,
+        broker_epoch: broker.epoch,
+        index: 0,
+    })
+}
+
+fn registered(refused: thalweg_proto::v1::KafkaError) -> Outcome {
+    Outcome::Registered(RegisterBrokerResponse {
+        error: Some(refused),
+        broker_id: -1,
+        broker_epoch: -1,
+        ..RegisterBrokerResponse::default()
+    })
+}

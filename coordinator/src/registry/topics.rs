@@ -1,0 +1,354 @@
+//! Topics: created, grown, deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use thalweg_model::{ErrorCode, NodeId, TopicConfig, TopicId, TopicName};
+use thalweg_proto::v1::config_record::Resource;
+use thalweg_proto::v1::record::Kind;
+use thalweg_proto::v1::{
+    ConfigEntry, ConfigRecord, CreatedTopic, DeletedTopic, GrowTopic, GrownTopic, KafkaError, NewTopic, OffsetRemoved,
+    Record, ReplicaAssignment, TopicRef, TopicRemoved,
+};
+
+use super::context::{Context, Seed};
+use super::election::Partition;
+use super::placement::{Candidate, place};
+use super::state::{State, Topic, id_bytes, partition_record, topic_id};
+use super::{error, ok};
+
+/// Creates topics, each on its own: one that is refused does not stop the others.
+pub fn create(
+    state: &State,
+    context: &Context,
+    topics: &[NewTopic],
+    partitions_max: i32,
+) -> (Vec<CreatedTopic>, Vec<Record>) {
+    let mut named: BTreeMap<&str, usize> = BTreeMap::new();
+    for topic in topics {
+        *named.entry(&topic.name).or_default() += 1;
+    }
+    let mut seed = context.seed;
+    let mut created: BTreeSet<&str> = BTreeSet::new();
+    let mut results = Vec::with_capacity(topics.len());
+    let mut records = Vec::new();
+    for topic in topics {
+        let duplicate = named.get(topic.name.as_str()).is_some_and(|count| *count > 1);
+        let result = if duplicate {
+            Err(error(ErrorCode::InvalidRequest, format!("topic '{}' is named more than once", topic.name)))
+        } else {
+            plan(state, &created, topic, partitions_max, &mut seed)
+        };
+        match result {
+            Ok(placed) => {
+                created.insert(&topic.name);
+                results.push(CreatedTopic {
+                    name: topic.name.clone(),
+                    error: Some(ok()),
+                    topic_id: id_bytes(placed.id),
+                    partitions: placed.replicas.len() as i32,
+                    replication_factor: placed.replicas.first().map_or(0, Vec::len) as i32,
+                });
+                records.extend(placed.records(state, context, topic));
+            }
+            Err(refused) => results.push(CreatedTopic {
+                name: topic.name.clone(),
+                error: Some(refused),
+                partitions: -1,
+                replication_factor: -1,
+                ..CreatedTopic::default()
+            }),
+        }
+    }
+    (results, records)
+}
+
+/// Deletes topics with all that hangs on them: partitions, configuration, every group's offsets.
+pub fn delete(state: &State, topics: &[TopicRef]) -> (Vec<DeletedTopic>, Vec<Record>) {
+    let mut gone: BTreeSet<TopicId> = BTreeSet::new();
+    let mut results = Vec::with_capacity(topics.len());
+    let mut records = Vec::new();
+    for topic in topics {
+        match find(state, topic) {
+            Ok((name, id)) if gone.insert(id) => {
+                results.push(DeletedTopic { name: name.to_owned(), topic_id: id_bytes(id), error: Some(ok()) });
+                records.extend(removal(state, name, id));
+            }
+            Ok((name, id)) => results.push(DeletedTopic {
+                name: name.to_owned(),
+                topic_id: id_bytes(id),
+                error: Some(error(ErrorCode::InvalidRequest, format!("topic '{name}' is named more than once"))),
+            }),
+            Err(refused) => results.push(DeletedTopic {
+                name: topic.name.clone(),
+                topic_id: topic.topic_id.clone(),
+                error: Some(refused),
+            }),
+        }
+    }
+    (results, records)
+}
+
+/// Adds partitions to topics.
+pub fn grow(
+    state: &State,
+    context: &Context,
+    topics: &[GrowTopic],
+    partitions_max: i32,
+) -> (Vec<GrownTopic>, Vec<Record>) {
+    let mut seed = context.seed;
+    let mut results = Vec::with_capacity(topics.len());
+    let mut records = Vec::new();
+    for topic in topics {
+        let result = if topics.iter().filter(|other| other.name == topic.name).count() > 1 {
+            Err(error(ErrorCode::InvalidRequest, format!("topic '{}' is named more than once", topic.name)))
+        } else {
+            growth(state, topic, partitions_max, &mut seed)
+        };
+        let outcome = match result {
+            Ok(added) => {
+                records.extend(added);
+                ok()
+            }
+            Err(refused) => refused,
+        };
+        results.push(GrownTopic { name: topic.name.clone(), error: Some(outcome) });
+    }
+    (results, records)
+}
+
+/// A topic that can be created.
+struct Placed {
+    id: TopicId,
+    replicas: Vec<Vec<NodeId>>,
+}
+
+impl Placed {
+    fn records(&self, state: &State, context: &Context, topic: &NewTopic) -> Vec<Record> {
+        let stored = Topic { id: self.id, internal: is_internal(&topic.name), created_at_ms: context.time.0 };
+        let mut records = vec![Record { kind: Some(Kind::Topic(stored.to_record(&topic.name))) }];
+        for entry in topic.configs.iter().filter(|entry| entry.value.is_some()) {
+            records.push(config_record(&topic.name, &entry.key, entry.value.clone()));
+        }
+        for (index, replicas) in self.replicas.iter().enumerate() {
+            records.push(partition_record(self.id, index as i32, &on_live(state, replicas)));
+        }
+        records
+    }
+}
+
+fn plan(
+    state: &State,
+    created: &BTreeSet<&str>,
+    topic: &NewTopic,
+    partitions_max: i32,
+    seed: &mut Seed,
+) -> Result<Placed, KafkaError> {
+    let name =
+        TopicName::new(&topic.name).map_err(|cause| error(ErrorCode::InvalidTopicException, cause.to_string()))?;
+    if state.topic(name.as_str()).is_some() {
+        return Err(error(ErrorCode::TopicAlreadyExists, format!("topic '{name}' exists already")));
+    }
+    if let Some(other) = colliding(state, created, name.as_str()) {
+        let message = format!("topic '{name}' would be told from '{other}' only by '.' and '_', which metrics cannot");
+        return Err(error(ErrorCode::InvalidTopicException, message));
+    }
+    check_configs(&topic.configs)?;
+    let replicas = if topic.assignments.is_empty() {
+        check_count(topic.partitions, partitions_max)?;
+        let live = candidates(state);
+        check_factor(topic.replication_factor, live.len())?;
+        place(&live, topic.partitions as usize, topic.replication_factor as usize, next_seed(seed))
+    } else {
+        if topic.partitions != -1 || topic.replication_factor != -1 {
+            let message = "give either replica assignments or counts of partitions and replicas, not both";
+            return Err(error(ErrorCode::InvalidRequest, message));
+        }
+        check_count(i32::try_from(topic.assignments.len()).unwrap_or(i32::MAX), partitions_max)?;
+        assigned(state, &topic.assignments, 0, None)?
+    };
+    let mut id = seed.next_topic_id();
+    while state.topic_name(id).is_some() {
+        id = seed.next_topic_id();
+    }
+    Ok(Placed { id, replicas })
+}
+
+fn growth(state: &State, topic: &GrowTopic, partitions_max: i32, seed: &mut Seed) -> Result<Vec<Record>, KafkaError> {
+    let Some(stored) = state.topic(&topic.name) else {
+        let message = format!("there is no topic '{}'", topic.name);
+        return Err(error(ErrorCode::UnknownTopicOrPartition, message));
+    };
+    let now = state.partitions_of(stored.id).count() as i32;
+    if topic.partitions <= now {
+        let message = format!(
+            "topic '{}' has {now} partitions; the new total must be larger than that, {} is not",
+            topic.name, topic.partitions
+        );
+        return Err(error(ErrorCode::InvalidPartitions, message));
+    }
+    check_count(topic.partitions, partitions_max)?;
+    let added = topic.partitions - now;
+    let factor = state.partition(stored.id, 0).map_or(1, |first| first.replicas.len());
+    let replicas = if topic.assignments.is_empty() {
+        let live = candidates(state);
+        check_factor(i32::try_from(factor).unwrap_or(i32::MAX), live.len())?;
+        place(&live, added as usize, factor, next_seed(seed))
+    } else {
+        if topic.assignments.len() != added as usize {
+            let message = format!(
+                "{added} partitions are to be added to '{}', but replicas are assigned to {}",
+                topic.name,
+                topic.assignments.len()
+            );
+            return Err(error(ErrorCode::InvalidReplicaAssignment, message));
+        }
+        assigned(state, &topic.assignments, now, Some(factor))?
+    };
+    let partitions = replicas.iter().enumerate();
+    Ok(partitions.map(|(i, replicas)| partition_record(stored.id, now + i as i32, &on_live(state, replicas))).collect())
+}
+
+fn find<'a>(state: &'a State, topic: &'a TopicRef) -> Result<(&'a str, TopicId), KafkaError> {
+    match (topic.name.is_empty(), topic.topic_id.is_empty()) {
+        (false, true) => match state.topic(&topic.name) {
+            Some(stored) => Ok((&topic.name, stored.id)),
+            None => Err(error(ErrorCode::UnknownTopicOrPartition, format!("there is no topic '{}'", topic.name))),
+        },
+        (true, false) => {
+            let id =
+                topic_id(&topic.topic_id).map_err(|_| error(ErrorCode::InvalidRequest, "a topic id has 16 bytes"))?;
+            match state.topic_name(id) {
+                Some(name) => Ok((name, id)),
+                None => Err(error(ErrorCode::UnknownTopicId, format!("there is no topic with id {id}"))),
+            }
+        }
+        _ => Err(error(ErrorCode::InvalidRequest, "name a topic either by its name or by its id")),
+    }
+}
+
+fn removal(state: &State, name: &str, id: TopicId) -> Vec<Record> {
+    let mut records = Vec::new();
+    for (group, topics) in state.offsets() {
+        for partition in topics.get(name).into_iter().flat_map(BTreeMap::keys) {
+            let removed = OffsetRemoved { group_id: group.to_owned(), topic: name.to_owned(), partition: *partition };
+            records.push(Record { kind: Some(Kind::OffsetRemoved(removed)) });
+        }
+    }
+    for key in state.config(Resource::Topic, name).into_iter().flat_map(BTreeMap::keys) {
+        records.push(config_record(name, key, None));
+    }
+    let removed = TopicRemoved { name: name.to_owned(), topic_id: id_bytes(id) };
+    records.push(Record { kind: Some(Kind::TopicRemoved(removed)) });
+    records
+}
+
+fn check_configs(configs: &[ConfigEntry]) -> Result<(), KafkaError> {
+    let mut overrides = BTreeMap::new();
+    for entry in configs {
+        let Some(value) = &entry.value else { continue };
+        if overrides.insert(entry.key.clone(), value.clone()).is_some() {
+            return Err(error(ErrorCode::InvalidConfig, format!("{} is set more than once", entry.key)));
+        }
+    }
+    match TopicConfig::from_overrides(&overrides) {
+        Ok(_) => Ok(()),
+        Err(cause) => Err(error(ErrorCode::InvalidConfig, cause.to_string())),
+    }
+}
+
+fn check_count(partitions: i32, partitions_max: i32) -> Result<(), KafkaError> {
+    if partitions < 1 {
+        let message = format!("a topic has at least 1 partition, {partitions} were asked for");
+        return Err(error(ErrorCode::InvalidPartitions, message));
+    }
+    if partitions > partitions_max {
+        let message = format!("a topic has at most {partitions_max} partitions here, {partitions} were asked for");
+        return Err(error(ErrorCode::InvalidPartitions, message));
+    }
+    Ok(())
+}
+
+fn check_factor(factor: i32, live: usize) -> Result<(), KafkaError> {
+    if factor < 1 {
+        let message = format!("a partition has at least 1 replica, {factor} were asked for");
+        return Err(error(ErrorCode::InvalidReplicationFactor, message));
+    }
+    if factor as usize > live {
+        let message = format!("{factor} replicas need {factor} brokers, and {live} are alive");
+        return Err(error(ErrorCode::InvalidReplicationFactor, message));
+    }
+    Ok(())
+}
+
+/// Replicas chosen by the caller for partitions `first..`, all with the same number, `factor` if given.
+fn assigned(
+    state: &State,
+    assignments: &[ReplicaAssignment],
+    first: i32,
+    factor: Option<usize>,
+) -> Result<Vec<Vec<NodeId>>, KafkaError> {
+    let refuse = |message: String| Err(error(ErrorCode::InvalidReplicaAssignment, message));
+    let mut by_index: Vec<&ReplicaAssignment> = assignments.iter().collect();
+    by_index.sort_by_key(|assignment| assignment.partition);
+    let factor = factor.unwrap_or_else(|| by_index.first().map_or(0, |assignment| assignment.replicas.len()));
+    let mut placed = Vec::with_capacity(by_index.len());
+    for (expected, assignment) in (first..).zip(by_index) {
+        let index = assignment.partition;
+        if index != expected {
+            return refuse(format!("replicas are assigned to partition {index} where {expected} comes next"));
+        }
+        let replicas: Vec<NodeId> = assignment.replicas.iter().copied().map(NodeId).collect();
+        let distinct: BTreeSet<NodeId> = replicas.iter().copied().collect();
+        if replicas.is_empty() || distinct.len() != replicas.len() {
+            return refuse(format!("partition {index} needs replicas, each broker once"));
+        }
+        if replicas.len() != factor {
+            return refuse(format!("partition {index} has {} replicas where others have {factor}", replicas.len()));
+        }
+        if let Some(unknown) = replicas.iter().find(|id| state.broker(**id).is_none()) {
+            return refuse(format!("partition {index} is assigned to broker {unknown}, which does not exist"));
+        }
+        if !replicas.iter().any(|id| state.is_eligible(*id)) {
+            return refuse(format!("no broker that partition {index} is assigned to is alive"));
+        }
+        placed.push(replicas);
+    }
+    Ok(placed)
+}
+
+/// A new partition: in sync are those replicas that are alive; the first of them leads.
+fn on_live(state: &State, replicas: &[NodeId]) -> Partition {
+    let mut partition = Partition::new(replicas.to_vec());
+    partition.isr.retain(|id| state.is_eligible(*id));
+    partition.leader = replicas.iter().copied().find(|id| partition.isr.contains(id));
+    partition.last_leader = partition.leader;
+    partition
+}
+
+fn candidates(state: &State) -> Vec<Candidate> {
+    let live = state.brokers().filter(|(id, _)| state.is_eligible(*id));
+    live.map(|(id, broker)| Candidate { id, rack: broker.rack.clone() }).collect()
+}
+
+/// The topic whose name equals this one once '.' and '_' are one; Kafka refuses such a pair, too.
+fn colliding<'a>(state: &'a State, created: &'a BTreeSet<&str>, name: &str) -> Option<&'a str> {
+    if !name.contains(['.', '_']) {
+        return None;
+    }
+    let wanted = name.replace('.', "_");
+    let names = state.topics().map(|(other, _)| other).chain(created.iter().copied());
+    names.filter(|other| other.len() == name.len()).find(|other| other.replace('.', "_") == wanted)
+}
+
+fn is_internal(name: &str) -> bool {
+    matches!(name, "__consumer_offsets" | "__transaction_state" | "__share_group_state")
+}
+
+fn config_record(topic: &str, key: &str, value: Option<String>) -> Record {
+    let record = ConfigRecord { resource: Resource::Topic as i32, name: topic.to_owned(), key: key.to_owned(), value };
+    Record { kind: Some(Kind::Config(record)) }
+}
+
+fn next_seed(seed: &mut Seed) -> Seed {
+    Seed::new(seed.next_u64(), seed.next_u64())
+}

@@ -1,0 +1,274 @@
+//! Brokers that have been heard from, and until when they may lead (REPLICATION B2, B4, B5).
+
+use std::collections::BTreeMap;
+
+use thalweg_model::{ErrorCode, MonoTime, NodeId};
+use thalweg_proto::v1::command::Kind;
+use thalweg_proto::v1::{
+    BeginShutdown, BrokerHeartbeatRequest, BrokerHeartbeatResponse, BrokerRecord, FenceBroker, RegisterBroker,
+    RegisterBrokerRequest, RegisterBrokerResponse, UnfenceBroker,
+};
+
+use super::{Effect, Purpose, Reply, Session, Ticket};
+use crate::registry::state::State;
+use crate::registry::{Machine, Outcome, error, ok};
+use crate::settings::CoordinatorSettings;
+
+/// One session for each broker that may lead or wants to.
+pub(super) struct BrokerSessions(BTreeMap<NodeId, BrokerSession>);
+
+struct BrokerSession {
+    /// The end of the lease; the broker is fenced then.
+    deadline: MonoTime,
+    /// The broker has the feed up to here.
+    metadata_index: u64,
+    /// The registration is in the feed up to here.
+    registered_index: u64,
+    /// The decision to stop is in the feed up to here.
+    shutdown_index: Option<u64>,
+    /// A command about this broker is under way.
+    is_settling: bool,
+}
+
+impl BrokerSessions {
+    pub fn restore(machine: &Machine, settings: &CoordinatorSettings, now: MonoTime) -> BrokerSessions {
+        let deadline = now.plus_ms(u64::from(settings.broker_lease_ms));
+        let live = machine.state().brokers().filter(|(_, broker)| !broker.fenced);
+        let index = machine.feed_index();
+        let session = |shutting_down: bool| BrokerSession {
+            deadline,
+            metadata_index: 0,
+            registered_index: index,
+            shutdown_index: shutting_down.then_some(index),
+            is_settling: false,
+        };
+        BrokerSessions(live.map(|(id, broker)| (id, session(broker.shutting_down))).collect())
+    }
+
+    pub fn next_deadline(&self) -> Option<MonoTime> {
+        self.0.values().filter(|session| !session.is_settling).map(|session| session.deadline).min()
+    }
+
+    pub fn settled(&mut self, id: NodeId) {
+        if let Some(session) = self.0.get_mut(&id) {
+            session.is_settling = false;
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn register_broker(
+        &mut self,
+        now: MonoTime,
+        machine: &Machine,
+        ticket: Ticket,
+        request: RegisterBrokerRequest,
+        out: &mut Vec<Effect>,
+    ) {
+        let id = NodeId(request.broker_id);
+        let live = self.brokers.0.get(&id).is_some_and(|session| session.deadline > now);
+        if let Some(stored) = machine.state().broker(id).filter(|_| live)
+            && stored.incarnation != request.incarnation
+            && !took_over(stored, &request)
+        {
+            let message = format!(
+                "broker {id} is alive in another process with other log directories; \
+                 give this one an id of its own, or stop the other"
+            );
+            let answer = RegisterBrokerResponse {
+                error: Some(error(ErrorCode::DuplicateBrokerRegistration, message)),
+                broker_id: -1,
+                broker_epoch: -1,
+                ..RegisterBrokerResponse::default()
+            };
+            out.push(Effect::Reply(ticket, Reply::RegisterBroker(answer)));
+            return;
+        }
+        let command = RegisterBroker { request: Some(request) };
+        self.propose(Purpose::Register(ticket), Kind::RegisterBroker(command), out);
+    }
+
+    pub(super) fn broker_registered(
+        &mut self,
+        now: MonoTime,
+        ticket: Ticket,
+        outcome: Outcome,
+        feed_index: u64,
+        out: &mut Vec<Effect>,
+    ) {
+        let answer = match outcome {
+            Outcome::Registered(mut answer) => {
+                if answer.broker_id >= 0 {
+                    answer.index = feed_index;
+                    let session = BrokerSession {
+                        deadline: now.plus_ms(u64::from(self.settings.broker_lease_ms)),
+                        metadata_index: 0,
+                        registered_index: feed_index,
+                        shutdown_index: None,
+                        is_settling: false,
+                    };
+                    self.brokers.0.insert(NodeId(answer.broker_id), session);
+                }
+                answer
+            }
+            other => RegisterBrokerResponse {
+                error: Some(refusal(other)),
+                broker_id: -1,
+                broker_epoch: -1,
+                ..RegisterBrokerResponse::default()
+            },
+        };
+        out.push(Effect::Reply(ticket, Reply::RegisterBroker(answer)));
+    }
+
+    pub(super) fn broker_heartbeat(
+        &mut self,
+        now: MonoTime,
+        machine: &Machine,
+        ticket: Ticket,
+        request: &BrokerHeartbeatRequest,
+        out: &mut Vec<Effect>,
+    ) {
+        let id = NodeId(request.broker_id);
+        let stored = match current(machine.state(), request) {
+            Ok(stored) => stored,
+            Err(refused) => {
+                let answer = BrokerHeartbeatResponse {
+                    error: Some(refused),
+                    fenced: true,
+                    ..BrokerHeartbeatResponse::default()
+                };
+                out.push(Effect::Reply(ticket, Reply::BrokerHeartbeat(answer)));
+                return;
+            }
+        };
+        let lease = u64::from(self.settings.broker_lease_ms);
+        let session = self.brokers.0.entry(id).or_insert_with(|| BrokerSession {
+            deadline: now,
+            metadata_index: 0,
+            registered_index: machine.feed_index(),
+            shutdown_index: None,
+            is_settling: false,
+        });
+        session.deadline = now.plus_ms(lease);
+        session.metadata_index = request.metadata_index.max(session.metadata_index);
+        if session.is_settling {
+            self.answer_heartbeat(machine, id, ticket, machine.feed_index(), out);
+            return;
+        }
+        let (broker_id, broker_epoch) = (stored.id, stored.epoch);
+        let is_current = session.metadata_index >= session.registered_index;
+        let wanted = if request.want_shutdown && !stored.shutting_down {
+            Some(Kind::BeginShutdown(BeginShutdown { broker_id, broker_epoch }))
+        } else if request.want_shutdown || stored.shutting_down {
+            None
+        } else if request.want_fence && !stored.fenced {
+            Some(Kind::FenceBroker(FenceBroker { broker_id, broker_epoch }))
+        } else if !request.want_fence && stored.fenced && is_current {
+            Some(Kind::UnfenceBroker(UnfenceBroker { broker_id, broker_epoch }))
+        } else {
+            None
+        };
+        match wanted {
+            Some(kind) => {
+                if let Some(session) = self.brokers.0.get_mut(&id) {
+                    session.is_settling = true;
+                }
+                self.propose(Purpose::Broker { id, heartbeat: ticket }, kind, out);
+            }
+            None => self.answer_heartbeat(machine, id, ticket, machine.feed_index(), out),
+        }
+    }
+
+    pub(super) fn answer_heartbeat(
+        &mut self,
+        machine: &Machine,
+        id: NodeId,
+        ticket: Ticket,
+        feed_index: u64,
+        out: &mut Vec<Effect>,
+    ) {
+        let stored = machine.state().broker(id);
+        if stored.is_some_and(|stored| stored.shutting_down)
+            && let Some(session) = self.brokers.0.get_mut(&id)
+        {
+            session.shutdown_index.get_or_insert(feed_index);
+        }
+        let may_shut_down = self.may_shut_down(machine, id);
+        let answer = BrokerHeartbeatResponse {
+            error: Some(ok()),
+            fenced: stored.is_none_or(|stored| stored.fenced),
+            may_shut_down,
+            lease_ms: self.settings.broker_lease_ms,
+        };
+        out.push(Effect::Reply(ticket, Reply::BrokerHeartbeat(answer)));
+        // It stops now. Its session need not run out first.
+        if may_shut_down && let Some(stored) = stored.filter(|stored| !stored.fenced) {
+            self.fence(id, stored, out);
+        }
+    }
+
+    fn fence(&mut self, id: NodeId, stored: &BrokerRecord, out: &mut Vec<Effect>) {
+        if let Some(session) = self.brokers.0.get_mut(&id) {
+            session.is_settling = true;
+        }
+        let command = FenceBroker { broker_id: stored.id, broker_epoch: stored.epoch };
+        self.propose(Purpose::Fence(id), Kind::FenceBroker(command), out);
+    }
+
+    /// Whether it leads nothing and every live broker knows so (REPLICATION 3.4, controlled shutdown).
+    fn may_shut_down(&self, machine: &Machine, id: NodeId) -> bool {
+        let state = machine.state();
+        let decided = self.brokers.0.get(&id).and_then(|session| session.shutdown_index);
+        let Some(index) = decided.filter(|_| state.broker(id).is_some_and(|stored| stored.shutting_down)) else {
+            return false;
+        };
+        let others_know = state
+            .brokers()
+            .filter(|(other, broker)| *other != id && !broker.fenced)
+            .all(|(other, _)| self.brokers.0.get(&other).is_some_and(|session| session.metadata_index >= index));
+        others_know && state.partitions().all(|(_, _, partition)| partition.leader != Some(id))
+    }
+
+    /// Fences brokers whose lease ran out.
+    pub(super) fn fence_expired(&mut self, now: MonoTime, machine: &Machine, out: &mut Vec<Effect>) {
+        let is_due = |session: &BrokerSession| !session.is_settling && session.deadline <= now;
+        let expired: Vec<NodeId> =
+            self.brokers.0.iter().filter(|(_, session)| is_due(session)).map(|(id, _)| *id).collect();
+        for id in expired {
+            match machine.state().broker(id).filter(|stored| !stored.fenced) {
+                Some(stored) => self.fence(id, stored, out),
+                None => drop(self.brokers.0.remove(&id)),
+            }
+        }
+    }
+}
+
+/// Whether the newcomer holds the very directories of the life before. It locks them, so that life has ended; this is how
+/// a broker that was killed comes back without waiting for its lease to run out. Fencing early is always safe.
+fn took_over(stored: &BrokerRecord, request: &RegisterBrokerRequest) -> bool {
+    let holds = |id: &bytes::Bytes| request.log_dirs.iter().any(|dir| dir.dir_id == *id);
+    request.incarnation > stored.incarnation && !stored.log_dir_ids.is_empty() && stored.log_dir_ids.iter().all(holds)
+}
+
+fn current<'a>(
+    state: &'a State,
+    request: &BrokerHeartbeatRequest,
+) -> Result<&'a BrokerRecord, thalweg_proto::v1::KafkaError> {
+    let id = request.broker_id;
+    let Some(stored) = state.broker(NodeId(id)) else {
+        return Err(error(ErrorCode::BrokerIdNotRegistered, format!("broker {id} is not registered")));
+    };
+    if stored.epoch != request.broker_epoch {
+        let message = format!("broker {id} is at epoch {}, not {}; register again", stored.epoch, request.broker_epoch);
+        return Err(error(ErrorCode::StaleBrokerEpoch, message));
+    }
+    Ok(stored)
+}
+
+pub(super) fn refusal(outcome: Outcome) -> thalweg_proto::v1::KafkaError {
+    match outcome {
+        Outcome::Refused(refused) => refused,
+        _ => error(ErrorCode::UnknownServerError, "the coordinator's answer does not fit the question"),
+    }
+}

@@ -1,0 +1,160 @@
+//! The leader's short-lived state: who has been heard from, who waits for a rebalance.
+//!
+//! Pure: events and the time go in, effects come out. Thrown away when leadership ends; a new leader rebuilds it from the
+//! registries, with every timer in full. A heartbeat changes only this state, so it costs no Raft entry.
+
+mod brokers;
+
+use std::collections::BTreeMap;
+
+use thalweg_model::{MonoTime, NodeId};
+use thalweg_proto::v1;
+use thalweg_proto::v1::Command;
+use thalweg_proto::v1::command::Kind;
+
+use crate::registry::features;
+use crate::registry::{Machine, Outcome};
+use crate::settings::CoordinatorSettings;
+
+/// Names one call that waits for an answer. Chosen by the caller, never twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// Names one command on its way through Raft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProposalId(pub u64);
+
+/// What happens to the leader.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A call that waits for [`Effect::Reply`] under the ticket.
+    Call(Ticket, Call),
+    /// Nobody waits for this call's answer any more. The member, if it is one, stays.
+    Withdrawn(Ticket),
+    /// A proposed command was applied, and brokers know of it at `feed_index`.
+    Settled { proposal: ProposalId, outcome: Outcome, feed_index: u64 },
+    /// Time has passed.
+    Tick,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Call {
+    RegisterBroker(v1::RegisterBrokerRequest),
+    BrokerHeartbeat(v1::BrokerHeartbeatRequest),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    Reply(Ticket, Reply),
+    /// Replicate this; tell the end as [`Event::Settled`].
+    Propose(ProposalId, Command),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    RegisterBroker(v1::RegisterBrokerResponse),
+    BrokerHeartbeat(v1::BrokerHeartbeatResponse),
+}
+
+/// Why a command was proposed.
+#[derive(Clone, Debug, PartialEq)]
+enum Purpose {
+    Register(Ticket),
+    /// The heartbeat is answered afterwards.
+    Broker {
+        id: NodeId,
+        heartbeat: Ticket,
+    },
+    Fence(NodeId),
+    Unwatched,
+}
+
+/// The leader's sessions. Lives as long as one leadership.
+pub struct Session {
+    settings: CoordinatorSettings,
+    brokers: brokers::BrokerSessions,
+    proposals: BTreeMap<ProposalId, Purpose>,
+    next_proposal: u64,
+    verified_index: u64,
+}
+
+impl Session {
+    /// Starts from the registries, every timer in full.
+    pub fn restore(settings: CoordinatorSettings, machine: &Machine, now: MonoTime) -> Session {
+        Session {
+            brokers: brokers::BrokerSessions::restore(machine, &settings, now),
+            proposals: BTreeMap::new(),
+            next_proposal: 0,
+            verified_index: machine.progress().checked_index,
+            settings,
+        }
+    }
+
+    /// Takes an event in. `machine` is the registries as applied so far, only to read.
+    pub fn on(&mut self, now: MonoTime, machine: &Machine, event: Event, out: &mut Vec<Effect>) {
+        match event {
+            Event::Call(ticket, call) => self.call(now, machine, ticket, call, out),
+            Event::Settled { proposal, outcome, feed_index } => {
+                if let Some(purpose) = self.proposals.remove(&proposal) {
+                    self.settled(now, machine, purpose, outcome, feed_index, out);
+                }
+            }
+            Event::Withdrawn(_) | Event::Tick => {}
+        }
+        self.tick(now, machine, out);
+    }
+
+    /// When [`Event::Tick`] is due next.
+    pub fn next_deadline(&self) -> MonoTime {
+        self.brokers.next_deadline().unwrap_or(MonoTime(u64::MAX))
+    }
+
+    fn call(&mut self, now: MonoTime, machine: &Machine, ticket: Ticket, call: Call, out: &mut Vec<Effect>) {
+        match call {
+            Call::RegisterBroker(request) => self.register_broker(now, machine, ticket, request, out),
+            Call::BrokerHeartbeat(request) => self.broker_heartbeat(now, machine, ticket, &request, out),
+        }
+    }
+
+    fn settled(
+        &mut self,
+        now: MonoTime,
+        machine: &Machine,
+        purpose: Purpose,
+        outcome: Outcome,
+        feed_index: u64,
+        out: &mut Vec<Effect>,
+    ) {
+        match purpose {
+            Purpose::Register(ticket) => self.broker_registered(now, ticket, outcome, feed_index, out),
+            Purpose::Broker { id, heartbeat } => {
+                self.brokers.settled(id);
+                self.answer_heartbeat(machine, id, heartbeat, feed_index, out);
+            }
+            Purpose::Fence(id) => self.brokers.settled(id),
+            Purpose::Unwatched => {}
+        }
+    }
+
+    fn tick(&mut self, now: MonoTime, machine: &Machine, out: &mut Vec<Effect>) {
+        self.fence_expired(now, machine, out);
+        let progress = machine.progress();
+        if progress.checked_index > self.verified_index {
+            self.verified_index = progress.checked_index;
+            let verify = v1::VerifyHash { index: progress.checked_index, hash: progress.checked_hash.0 };
+            self.propose(Purpose::Unwatched, Kind::VerifyHash(verify), out);
+        }
+    }
+
+    fn propose(&mut self, purpose: Purpose, kind: Kind, out: &mut Vec<Effect>) {
+        let id = ProposalId(self.next_proposal);
+        self.next_proposal += 1;
+        self.proposals.insert(id, purpose);
+        out.push(Effect::Propose(id, command(kind)));
+    }
+}
+
+/// A command at the level that it needs.
+pub fn command(kind: Kind) -> Command {
+    Command { level: features::level_of(&kind), kind: Some(kind) }
+}

@@ -1,0 +1,134 @@
+//! What brokers follow: committed records as one stream, from an index on.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use prost::Message;
+use thalweg_proto::v1::{FeedItem, Record};
+use tokio::sync::mpsc;
+
+use crate::registry::state::{State, is_fed};
+
+/// Keeps recent items and hands new ones to subscribers.
+///
+/// A subscriber that does not keep up is cut off; it comes back and goes on from the index that it has.
+pub struct Feed {
+    inner: Mutex<Inner>,
+    limits: FeedLimits,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct FeedLimits {
+    /// Items kept for subscribers that come back.
+    pub items_max: usize,
+    /// Bytes of such items.
+    pub bytes_max: usize,
+    /// Items that may wait for one subscriber.
+    pub queue_max: usize,
+}
+
+impl Default for FeedLimits {
+    fn default() -> FeedLimits {
+        FeedLimits { items_max: 10_000, bytes_max: 16 << 20, queue_max: 4_096 }
+    }
+}
+
+struct Inner {
+    recent: VecDeque<Kept>,
+    bytes: usize,
+    /// Every item after this index is in `recent`.
+    floor: u64,
+    subscribers: Vec<mpsc::Sender<FeedItem>>,
+}
+
+struct Kept {
+    item: FeedItem,
+    bytes: usize,
+}
+
+/// What a subscriber gets: first `start`, then what `live` gives, without a gap. `live` ends when it is cut off.
+pub struct Subscription {
+    pub start: Vec<FeedItem>,
+    pub live: mpsc::Receiver<FeedItem>,
+}
+
+impl Feed {
+    /// A feed that goes on from `index`.
+    pub fn new(index: u64, limits: FeedLimits) -> Feed {
+        let inner = Inner { recent: VecDeque::new(), bytes: 0, floor: index, subscribers: Vec::new() };
+        Feed { inner: Mutex::new(inner), limits }
+    }
+
+    /// Passes on the records of one entry. Called in order of entries, while nobody can read the state.
+    pub fn publish(&self, index: u64, records: &[Record]) {
+        let records: Vec<Record> = records.iter().filter(|record| is_fed(record)).cloned().collect();
+        if records.is_empty() {
+            return;
+        }
+        let item = FeedItem { index, records, image_start: false, image_complete: false };
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.subscribers.retain(|subscriber| subscriber.try_send(item.clone()).is_ok());
+        let bytes = item.encoded_len();
+        inner.bytes += bytes;
+        inner.recent.push_back(Kept { item, bytes });
+        while inner.recent.len() > self.limits.items_max || inner.bytes > self.limits.bytes_max {
+            let Some(oldest) = inner.recent.pop_front() else { break };
+            inner.bytes -= oldest.bytes;
+            inner.floor = oldest.item.index;
+        }
+    }
+
+    /// Subscribes from `from_index` on, or from an image if that is not at hand. The caller keeps the state from changing.
+    pub fn subscribe(&self, state: &State, feed_index: u64, from_index: u64) -> Subscription {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = if from_index > 0 && (inner.floor..=feed_index).contains(&from_index) {
+            let newer = inner.recent.iter().filter(|kept| kept.item.index > from_index);
+            newer.map(|kept| kept.item.clone()).collect()
+        } else {
+            image(state, feed_index)
+        };
+        let (sender, live) = mpsc::channel(self.limits.queue_max);
+        inner.subscribers.retain(|subscriber| !subscriber.is_closed());
+        inner.subscribers.push(sender);
+        Subscription { start, live }
+    }
+
+    /// Cuts everyone off: this node leads no more, or its state was replaced up to `index`.
+    pub fn cut(&self, index: Option<u64>) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.subscribers.clear();
+        if let Some(index) = index {
+            inner.recent.clear();
+            inner.bytes = 0;
+            inner.floor = index;
+        }
+    }
+
+    pub fn subscriber_count(&self) -> usize {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.subscribers.iter().filter(|subscriber| !subscriber.is_closed()).count()
+    }
+}
+
+/// The whole state in items of bounded size.
+fn image(state: &State, index: u64) -> Vec<FeedItem> {
+    let mut items = vec![FeedItem { index, image_start: true, ..FeedItem::default() }];
+    let mut bytes = 0;
+    for record in state.records().filter(is_fed) {
+        let length = record.encoded_len();
+        if bytes > 0 && bytes + length > IMAGE_ITEM_BYTES {
+            items.push(FeedItem { index, ..FeedItem::default() });
+            bytes = 0;
+        }
+        bytes += length;
+        if let Some(last) = items.last_mut() {
+            last.records.push(record);
+        }
+    }
+    if let Some(last) = items.last_mut() {
+        last.image_complete = true;
+    }
+    items
+}
+
+const IMAGE_ITEM_BYTES: usize = 1 << 20;

@@ -1,0 +1,241 @@
+//! Runs the session machine while this node leads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use openraft::ReadPolicy;
+use openraft::async_runtime::WatchReceiver;
+use thalweg_world::Clock;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::batcher::{Batcher, Raft, Settled};
+use super::state_machine::Shared;
+use crate::error::ProposeError;
+use crate::metrics::CoordinatorMetrics;
+use crate::registry::features;
+use crate::session::{Call, Effect, Event, ProposalId, Reply, Session, Ticket, command};
+use crate::settings::CoordinatorSettings;
+
+/// A call and where its answer goes.
+struct Asked {
+    ticket: Ticket,
+    call: Call,
+    reply: oneshot::Sender<Reply>,
+}
+
+/// The way to the present leader's sessions, if this node leads.
+#[derive(Clone)]
+pub struct Sessions {
+    entrance: watch::Receiver<Option<Entrance>>,
+    tickets: Arc<AtomicU64>,
+}
+
+#[derive(Clone)]
+struct Entrance {
+    calls: mpsc::Sender<Asked>,
+    withdrawn: mpsc::UnboundedSender<Ticket>,
+}
+
+impl Sessions {
+    /// Asks the sessions. Dropping the future withdraws the call.
+    ///
+    /// # Errors
+    /// This node does not lead, or ceased to while the call waited.
+    pub async fn ask(&self, call: Call) -> Result<Reply, ProposeError> {
+        let Some(entrance) = self.entrance.borrow().clone() else {
+            return Err(ProposeError::NotLeader { leader: None });
+        };
+        let ticket = Ticket(self.tickets.fetch_add(1, Ordering::Relaxed));
+        let (reply, answer) = oneshot::channel();
+        let gone = |_| ProposeError::NotLeader { leader: None };
+        entrance.calls.send(Asked { ticket, call, reply }).await.map_err(|_| gone(()))?;
+        let mut withdrawal = Withdrawal { ticket: Some(ticket), withdrawn: entrance.withdrawn };
+        let answer = answer.await;
+        withdrawal.ticket = None;
+        answer.map_err(|_| gone(()))
+    }
+
+    /// Returns once this node leads and answers.
+    pub async fn wait_until_leading(&mut self) -> bool {
+        self.entrance.wait_for(Option::is_some).await.is_ok()
+    }
+}
+
+struct Withdrawal {
+    ticket: Option<Ticket>,
+    withdrawn: mpsc::UnboundedSender<Ticket>,
+}
+
+impl Drop for Withdrawal {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            // One message for each call at most; after the leadership ended there is nothing to withdraw from.
+            let _ = self.withdrawn.send(ticket);
+        }
+    }
+}
+
+/// Leads whenever Raft says so.
+pub struct LeaderRunner {
+    pub node_id: u64,
+    pub raft: Raft,
+    pub shared: Arc<Shared>,
+    pub batcher: Batcher,
+    pub settings: CoordinatorSettings,
+    pub clock: Clock,
+    pub metrics: Arc<CoordinatorMetrics>,
+    pub stop: CancellationToken,
+}
+
+type Proposed = (ProposalId, Result<Settled, ProposeError>);
+
+impl LeaderRunner {
+    /// The way in, and the task to spawn; the task ends with `stop`.
+    pub fn start(self) -> (Sessions, impl Future<Output = ()> + Send) {
+        let (opener, entrance) = watch::channel(None);
+        (Sessions { entrance, tickets: Arc::default() }, self.run(opener))
+    }
+
+    async fn run(self, opener: watch::Sender<Option<Entrance>>) {
+        let stop = self.stop.clone();
+        loop {
+            let led = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                term = self.wait_for_leadership() => term,
+            };
+            let Some(term) = led else { return };
+            let (calls, mut asked) = mpsc::channel(CALLS_MAX);
+            let (withdrawn, mut gone) = mpsc::unbounded_channel();
+            if self.prepare().await {
+                info!(term, "leading the coordinators");
+                self.metrics.is_leader.store(1, Ordering::Relaxed);
+                opener.send_replace(Some(Entrance { calls, withdrawn }));
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => {}
+                    () = self.wait_for_end(term) => warn!(term, "leading the coordinators no more"),
+                    () = self.lead(&mut asked, &mut gone) => {}
+                }
+                opener.send_replace(None);
+                self.metrics.is_leader.store(0, Ordering::Relaxed);
+                self.shared.feed.cut(None);
+            } else {
+                self.wait_for_end(term).await;
+            }
+        }
+    }
+
+    /// Knows everything that earlier leaders committed, and the cluster has a name.
+    async fn prepare(&self) -> bool {
+        if self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await.is_err() {
+            return false;
+        }
+        let is_named = self.shared.machine().state().cluster_id().is_some();
+        is_named || self.batcher.propose(command(features::first_command(rand::random()))).await.is_ok()
+    }
+
+    async fn lead(&self, asked: &mut mpsc::Receiver<Asked>, gone: &mut mpsc::UnboundedReceiver<Ticket>) {
+        let mut session = {
+            let machine = self.shared.machine();
+            Session::restore(self.settings.clone(), &machine, self.clock.mono())
+        };
+        let mut replies: BTreeMap<Ticket, oneshot::Sender<Reply>> = BTreeMap::new();
+        let mut proposed: FuturesUnordered<BoxFuture<'_, Proposed>> = FuturesUnordered::new();
+        let mut calls = Vec::new();
+        let mut events = Vec::new();
+        loop {
+            let timer = self.until(&session);
+            tokio::select! {
+                biased;
+                Some((proposal, result)) = proposed.next(), if !proposed.is_empty() => match result {
+                    Ok(Settled { outcome, feed_index }) => events.push(Event::Settled { proposal, outcome, feed_index }),
+                    // What was asked may or may not have happened; a new leadership finds out from the registries.
+                    Err(_) => return,
+                },
+                Some(ticket) = gone.recv() => {
+                    replies.remove(&ticket);
+                    events.push(Event::Withdrawn(ticket));
+                }
+                count = asked.recv_many(&mut calls, CALLS_AT_ONCE) => {
+                    // One barrier for all: an answer that grants something comes from who still leads (REPLICATION R6).
+                    if count == 0 || self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await.is_err() {
+                        return;
+                    }
+                    for Asked { ticket, call, reply } in calls.drain(..) {
+                        replies.insert(ticket, reply);
+                        events.push(Event::Call(ticket, call));
+                    }
+                }
+                () = tokio::time::sleep(timer) => events.push(Event::Tick),
+            }
+            for effect in self.step(&mut session, &mut events) {
+                match effect {
+                    Effect::Reply(ticket, reply) => {
+                        if let Some(waiting) = replies.remove(&ticket) {
+                            // Whoever asked may have gone away.
+                            drop(waiting.send(reply));
+                        }
+                    }
+                    Effect::Propose(id, command) => {
+                        let batcher = &self.batcher;
+                        proposed.push(Box::pin(async move { (id, batcher.propose(command).await) }));
+                    }
+                }
+            }
+        }
+    }
+
+    fn step(&self, session: &mut Session, events: &mut Vec<Event>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let machine = self.shared.machine();
+        for event in events.drain(..) {
+            session.on(self.clock.mono(), &machine, event, &mut effects);
+        }
+        drop(machine);
+        effects
+    }
+
+    fn until(&self, session: &Session) -> Duration {
+        session.next_deadline().since(self.clock.mono())
+    }
+
+    /// The term in which this node leads; `None` if Raft has stopped.
+    async fn wait_for_leadership(&self) -> Option<u64> {
+        let mut raft = self.raft.server_metrics();
+        loop {
+            {
+                let now = raft.borrow_watched();
+                if now.state.is_leader() {
+                    return Some(now.vote.leader_id.term);
+                }
+            }
+            raft.changed().await.ok()?;
+        }
+    }
+
+    async fn wait_for_end(&self, term: u64) {
+        let mut raft = self.raft.server_metrics();
+        loop {
+            {
+                let now = raft.borrow_watched();
+                if !now.state.is_leader() || now.vote.leader_id.term != term {
+                    return;
+                }
+            }
+            if raft.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+const CALLS_MAX: usize = 4_096;
+const CALLS_AT_ONCE: usize = 256;

@@ -1,0 +1,13 @@
+//! Everything that touches the network, the disk or a clock.
+
+pub mod batcher;
+pub mod codec;
+pub mod coordinator;
+pub mod feed;
+pub mod leader;
+pub mod log_store;
+pub mod network;
+pub mod services;
+pub mod snapshot;
+pub mod state_machine;
+pub mod types;

@@ -1,0 +1,155 @@
+//! What operators and admin clients change.
+
+use openraft::async_runtime::WatchReceiver;
+use thalweg_model::Timestamp;
+use thalweg_proto::v1;
+use thalweg_proto::v1::admin_server::Admin;
+use thalweg_proto::v1::command::Kind;
+use thalweg_proto::v1::{
+    AlterConfigsRequest, AlterConfigsResponse, AlteredConfig, CoordinatorNode, CreatePartitionsRequest,
+    CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, CreatedTopic, DeleteTopicsRequest,
+    DeleteTopicsResponse, DeletedTopic, DescribeCoordinatorsRequest, DescribeCoordinatorsResponse, GrownTopic,
+    NewTopic,
+};
+use tonic::{Request, Response, Status};
+
+use super::{Services, refusal};
+use crate::registry::context::{Context, Seed};
+use crate::registry::{Outcome, decide};
+
+#[tonic::async_trait]
+impl Admin for Services {
+    async fn create_topics(
+        &self,
+        request: Request<CreateTopicsRequest>,
+    ) -> Result<Response<CreateTopicsResponse>, Status> {
+        let CreateTopicsRequest { topics, validate_only, timeout_ms: _ } = request.into_inner();
+        let topics: Vec<NewTopic> = topics.into_iter().map(|topic| self.resolved(topic)).collect();
+        let names: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();
+        let command = v1::CreateTopics { topics, partitions_max: self.settings.partitions_per_topic_max };
+        let (outcome, index) = self.decided(Kind::CreateTopics(command), validate_only).await?;
+        let topics = match outcome {
+            Outcome::CreatedTopics(topics) => topics,
+            other => {
+                let error = refusal(other);
+                let failed = |name| CreatedTopic { name, error: Some(error.clone()), ..CreatedTopic::default() };
+                names.into_iter().map(failed).collect()
+            }
+        };
+        Ok(Response::new(CreateTopicsResponse { topics, index }))
+    }
+
+    async fn delete_topics(
+        &self,
+        request: Request<DeleteTopicsRequest>,
+    ) -> Result<Response<DeleteTopicsResponse>, Status> {
+        let DeleteTopicsRequest { topics } = request.into_inner();
+        let named = topics.clone();
+        let (outcome, index) = self.decided(Kind::DeleteTopics(v1::DeleteTopics { topics }), false).await?;
+        let topics = match outcome {
+            Outcome::DeletedTopics(topics) => topics,
+            other => {
+                let error = refusal(other);
+                let failed = |topic: v1::TopicRef| DeletedTopic {
+                    name: topic.name,
+                    topic_id: topic.topic_id,
+                    error: Some(error.clone()),
+                };
+                named.into_iter().map(failed).collect()
+            }
+        };
+        Ok(Response::new(DeleteTopicsResponse { topics, index }))
+    }
+
+    async fn create_partitions(
+        &self,
+        request: Request<CreatePartitionsRequest>,
+    ) -> Result<Response<CreatePartitionsResponse>, Status> {
+        let CreatePartitionsRequest { topics, validate_only } = request.into_inner();
+        let names: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();
+        let command = v1::CreatePartitions { topics, partitions_max: self.settings.partitions_per_topic_max };
+        let (outcome, index) = self.decided(Kind::CreatePartitions(command), validate_only).await?;
+        let topics = match outcome {
+            Outcome::GrownTopics(topics) => topics,
+            other => {
+                let error = refusal(other);
+                names.into_iter().map(|name| GrownTopic { name, error: Some(error.clone()) }).collect()
+            }
+        };
+        Ok(Response::new(CreatePartitionsResponse { topics, index }))
+    }
+
+    async fn alter_configs(
+        &self,
+        request: Request<AlterConfigsRequest>,
+    ) -> Result<Response<AlterConfigsResponse>, Status> {
+        let AlterConfigsRequest { resources, validate_only } = request.into_inner();
+        let named: Vec<(i32, String)> = resources.iter().map(|one| (one.kind, one.name.clone())).collect();
+        let (outcome, index) = self.decided(Kind::AlterConfigs(v1::AlterConfigs { resources }), validate_only).await?;
+        let resources = match outcome {
+            Outcome::AlteredConfigs(resources) => resources,
+            other => {
+                let error = refusal(other);
+                let failed = |(kind, name)| AlteredConfig { kind, name, error: Some(error.clone()) };
+                named.into_iter().map(failed).collect()
+            }
+        };
+        Ok(Response::new(AlterConfigsResponse { resources, index }))
+    }
+
+    async fn describe_coordinators(
+        &self,
+        _request: Request<DescribeCoordinatorsRequest>,
+    ) -> Result<Response<DescribeCoordinatorsResponse>, Status> {
+        let cluster_id = self.shared.machine().state().cluster_id().unwrap_or_default().to_owned();
+        let metrics = self.raft.metrics();
+        let now = metrics.borrow_watched();
+        let membership = now.membership_config.membership();
+        let nodes = membership.nodes().map(|(id, node)| CoordinatorNode {
+            id: *id,
+            // This node may listen on another port than when it was made a member.
+            address: if *id == self.node_id { self.address.to_string() } else { node.addr.clone() },
+            voter: membership.voter_ids().any(|voter| voter == *id),
+            leader: now.current_leader == Some(*id),
+        });
+        Ok(Response::new(DescribeCoordinatorsResponse {
+            nodes: nodes.collect(),
+            cluster_id,
+            term: now.current_term,
+            last_applied: now.last_applied.map_or(0, |id| id.index),
+        }))
+    }
+}
+
+impl Services {
+    /// The outcome of a command: applied, or only thought through.
+    async fn decided(&self, kind: Kind, validate_only: bool) -> Result<(Outcome, u64), Status> {
+        if !validate_only {
+            let settled = self.propose(kind).await?;
+            return Ok((settled.outcome, settled.feed_index));
+        }
+        self.barrier().await?;
+        let machine = self.shared.machine();
+        let context = Context {
+            index: machine.progress().next_index,
+            time: Timestamp(0),
+            seed: Seed::new(0, 0),
+            default_min_isr: self.settings.default_min_isr,
+        };
+        let (outcome, _) = decide(machine.state(), &context, &kind);
+        Ok((outcome, machine.feed_index()))
+    }
+
+    /// With this cluster's defaults where the caller left counts open.
+    fn resolved(&self, mut topic: NewTopic) -> NewTopic {
+        if topic.assignments.is_empty() {
+            if topic.partitions == -1 {
+                topic.partitions = self.settings.default_partitions;
+            }
+            if topic.replication_factor == -1 {
+                topic.replication_factor = self.settings.default_replication_factor;
+            }
+        }
+        topic
+    }
+}

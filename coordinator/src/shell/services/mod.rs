@@ -1,0 +1,86 @@
+//! gRPC services: thin, each call is a question to the sessions, a command, or a read of the registries.
+
+mod admin;
+mod registry;
+
+use std::sync::Arc;
+
+use openraft::ReadPolicy;
+use thalweg_proto::v1::KafkaError;
+use tonic::{Code, Status};
+
+use super::batcher::{Batcher, Raft, Settled};
+use super::leader::Sessions;
+use super::state_machine::Shared;
+use crate::error::ProposeError;
+use crate::registry::{Outcome, error};
+use crate::session::{Call, Reply, command};
+use crate::settings::CoordinatorSettings;
+
+/// What every service works with.
+#[derive(Clone)]
+pub struct Services {
+    pub node_id: u64,
+    /// host:port of this node's own gRPC service.
+    pub address: Arc<str>,
+    pub raft: Raft,
+    pub shared: Arc<Shared>,
+    pub batcher: Batcher,
+    pub sessions: Sessions,
+    pub settings: Arc<CoordinatorSettings>,
+}
+
+impl Services {
+    async fn ask(&self, call: Call) -> Result<Reply, Status> {
+        self.sessions.ask(call).await.map_err(|cause| self.status(cause))
+    }
+
+    async fn propose(&self, kind: thalweg_proto::v1::command::Kind) -> Result<Settled, Status> {
+        self.batcher.propose(command(kind)).await.map_err(|cause| self.status(cause))
+    }
+
+    /// Returns once this node has applied all that was committed before the call, and led then (REPLICATION R6).
+    async fn barrier(&self) -> Result<(), Status> {
+        match self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self.status(ProposeError::NotLeader { leader: None })),
+        }
+    }
+
+    /// UNAVAILABLE, with the leader's "id@host:port" in `thalweg-leader` (common.proto).
+    fn status(&self, cause: ProposeError) -> Status {
+        let leader = match &cause {
+            ProposeError::NotLeader { leader: Some((id, address)) } => format!("{id}@{address}"),
+            ProposeError::NotLeader { leader: None } => self.known_leader(),
+            ProposeError::Stopped => String::new(),
+        };
+        let mut status = Status::new(Code::Unavailable, cause.to_string());
+        if let Ok(value) = leader.parse() {
+            status.metadata_mut().insert(LEADER, value);
+        }
+        status
+    }
+
+    fn known_leader(&self) -> String {
+        use openraft::async_runtime::WatchReceiver;
+        let metrics = self.raft.server_metrics();
+        let now = metrics.borrow_watched();
+        let Some(leader) = now.current_leader.filter(|leader| *leader != self.node_id) else { return String::new() };
+        let node = now.membership_config.get_node(&leader);
+        node.map(|node| format!("{leader}@{}", node.addr)).unwrap_or_default()
+    }
+}
+
+/// Every reply of the sessions is of its call's kind; this says so should that ever break.
+fn mismatch(what: &str) -> Status {
+    Status::internal(format!("the coordinator gave an answer of another kind to {what}"))
+}
+
+fn refusal(outcome: Outcome) -> KafkaError {
+    match outcome {
+        Outcome::Refused(refused) => refused,
+        _ => error(thalweg_model::ErrorCode::UnknownServerError, "the coordinator came to an outcome of another kind"),
+    }
+}
+
+const LEADER: &str = "thalweg-leader";

@@ -1,0 +1,65 @@
+//! What brokers call: registration, heartbeats, the feed, producer ids.
+
+use std::pin::Pin;
+
+use futures_util::stream::{self, Stream, StreamExt};
+use thalweg_proto::v1::command::Kind;
+use thalweg_proto::v1::registry_server::Registry;
+use thalweg_proto::v1::{
+    AllocateProducerIds, AllocateProducerIdsRequest, AllocateProducerIdsResponse, BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse, FeedItem, FeedRequest, RegisterBrokerRequest, RegisterBrokerResponse,
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::{Services, mismatch, refusal};
+use crate::registry::Outcome;
+use crate::session::{Call, Reply};
+
+#[tonic::async_trait]
+impl Registry for Services {
+    type FeedStream = Pin<Box<dyn Stream<Item = Result<FeedItem, Status>> + Send>>;
+
+    async fn register_broker(
+        &self,
+        request: Request<RegisterBrokerRequest>,
+    ) -> Result<Response<RegisterBrokerResponse>, Status> {
+        match self.ask(Call::RegisterBroker(request.into_inner())).await? {
+            Reply::RegisterBroker(answer) => Ok(Response::new(answer)),
+            _ => Err(mismatch("RegisterBroker")),
+        }
+    }
+
+    async fn broker_heartbeat(
+        &self,
+        request: Request<BrokerHeartbeatRequest>,
+    ) -> Result<Response<BrokerHeartbeatResponse>, Status> {
+        match self.ask(Call::BrokerHeartbeat(request.into_inner())).await? {
+            Reply::BrokerHeartbeat(answer) => Ok(Response::new(answer)),
+            _ => Err(mismatch("BrokerHeartbeat")),
+        }
+    }
+
+    async fn feed(&self, request: Request<FeedRequest>) -> Result<Response<Self::FeedStream>, Status> {
+        self.barrier().await?;
+        let subscription = {
+            let machine = self.shared.machine();
+            self.shared.feed.subscribe(machine.state(), machine.feed_index(), request.into_inner().from_index)
+        };
+        let items = stream::iter(subscription.start).chain(ReceiverStream::new(subscription.live));
+        Ok(Response::new(Box::pin(items.map(Ok))))
+    }
+
+    async fn allocate_producer_ids(
+        &self,
+        request: Request<AllocateProducerIdsRequest>,
+    ) -> Result<Response<AllocateProducerIdsResponse>, Status> {
+        let AllocateProducerIdsRequest { broker_id, broker_epoch } = request.into_inner();
+        let command = AllocateProducerIds { broker_id, broker_epoch, count: self.settings.producer_id_block };
+        let answer = match self.propose(Kind::AllocateProducerIds(command)).await?.outcome {
+            Outcome::ProducerIds(answer) => answer,
+            other => AllocateProducerIdsResponse { error: Some(refusal(other)), first: -1, count: 0 },
+        };
+        Ok(Response::new(answer))
+    }
+}
