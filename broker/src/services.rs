@@ -13,12 +13,14 @@ use crate::config::BrokerConfig;
 use crate::machine::image::Image;
 use crate::metrics::Metrics;
 use crate::shell::coordinators::Coordinators;
+use crate::shell::group_calls::GroupCalls;
 
 /// One per broker, shared by every connection.
 pub struct Services {
     pub config: BrokerConfig,
     pub clock: Clock,
-    pub coordinators: Coordinators,
+    pub coordinators: Arc<Coordinators>,
+    pub groups: GroupCalls,
     pub metrics: Arc<Metrics>,
     image: ArcSwap<Image>,
     /// The coordinator's index that this broker has brought about: logs exist, leaders lead.
@@ -28,10 +30,11 @@ pub struct Services {
 
 impl Services {
     pub fn new(config: BrokerConfig, clock: Clock, metrics: Arc<Metrics>) -> Services {
-        let coordinators = Coordinators::new(config.coordinators.clone());
+        let coordinators = Arc::new(Coordinators::new(config.coordinators.clone()));
         Services {
             config,
             clock,
+            groups: GroupCalls::new(Arc::clone(&coordinators)),
             coordinators,
             metrics,
             image: ArcSwap::from_pointee(Image::default()),
