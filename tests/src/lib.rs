@@ -7,6 +7,7 @@
 pub mod batch;
 pub mod calls;
 pub mod conn;
+pub mod group;
 pub mod node;
 mod target;
 
