@@ -1,6 +1,7 @@
 //! A cluster as one thing to call: connections by node, metadata, retries.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,11 +28,24 @@ pub struct Client {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lane {
     Control,
-    Produce,
-    Fetch,
+    Produce(OwnerId),
+    Fetch(OwnerId),
     /// Joins wait for the whole group; heartbeats must not wait behind them.
-    Join,
-    Group,
+    Join(OwnerId),
+    Group(OwnerId),
+}
+
+/// A producer or consumer: what one of them waits for must not hold up another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct OwnerId(u64);
+
+impl Lane {
+    fn owner(self) -> Option<OwnerId> {
+        match self {
+            Lane::Control => None,
+            Lane::Produce(owner) | Lane::Fetch(owner) | Lane::Join(owner) | Lane::Group(owner) => Some(owner),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -44,6 +58,7 @@ struct Inner {
     /// Held while metadata is asked for; says when it last came.
     refreshing: tokio::sync::Mutex<Option<Instant>>,
     slots: Mutex<BTreeMap<(Target, Lane), Arc<tokio::sync::Mutex<Slot>>>>,
+    next_owner: AtomicU64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +95,7 @@ impl Client {
                 tracked: Mutex::default(),
                 refreshing: tokio::sync::Mutex::default(),
                 slots: Mutex::default(),
+                next_owner: AtomicU64::new(0),
             }),
         };
         client.ask_metadata(Some(Vec::new()), false).await?;
@@ -88,6 +104,16 @@ impl Client {
 
     pub fn config(&self) -> &ClientConfig {
         &self.inner.config
+    }
+
+    /// A name for a new producer or consumer.
+    pub(crate) fn new_owner(&self) -> OwnerId {
+        OwnerId(self.inner.next_owner.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Closes the connections of a producer or consumer that has ended, once nobody waits on them.
+    pub(crate) fn release(&self, owner: OwnerId) {
+        self.slots().retain(|(_, lane), _| lane.owner() != Some(owner));
     }
 
     pub(crate) fn clock(&self) -> &Clock {

@@ -2,7 +2,7 @@
 //!
 //! Without an address every test here says so and passes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thalweg_client::consumer::topic_partition;
@@ -11,6 +11,7 @@ use thalweg_client::{
     OffsetSpec, Producer, ProducerConfig, ProducerRecord, StartAt,
 };
 use thalweg_model::{Offset, Timestamp, TopicPartition};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 /// `None`, with a line for the reader, if there is no cluster to test against.
 async fn cluster() -> Option<Client> {
@@ -35,6 +36,14 @@ async fn read(consumer: &mut Consumer, count: usize) -> Vec<(TopicPartition, tha
         records.extend(set.map(|record| (tp.clone(), record.expect("the record reads"))));
     }
     records
+}
+
+/// Counts values until `expected` different ones came.
+async fn gather(values: &mut UnboundedReceiver<String>, seen: &mut BTreeMap<String, u32>, expected: usize) {
+    while seen.len() < expected {
+        let value = tokio::time::timeout(Duration::from_secs(60), values.recv()).await;
+        *seen.entry(value.expect("records go on coming").expect("members read")).or_default() += 1;
+    }
 }
 
 /// Goal: what goes in comes out, with each codec. Method: keys, nulls, headers and times, read from the beginning.
@@ -136,7 +145,7 @@ async fn a_group_shares_partitions_and_takes_over_from_a_member_that_leaves() {
     let stop = tokio_util::sync::CancellationToken::new();
     let leave = tokio_util::sync::CancellationToken::new();
     let mut members = Vec::new();
-    for (member, token) in [(0, leave.clone()), (1, stop.clone()), (2, stop.clone())] {
+    for token in [leave.clone(), stop.clone(), stop.clone()] {
         let mut consumer = Consumer::new(&client, config.clone()).unwrap();
         consumer.subscribe([&topic]).unwrap();
         let sender = sender.clone();
@@ -145,7 +154,7 @@ async fn a_group_shares_partitions_and_takes_over_from_a_member_that_leaves() {
                 if let Some(set) = consumer.poll(Duration::from_millis(100)).await.unwrap() {
                     for record in set {
                         let value = record.unwrap().value.unwrap();
-                        sender.send((member, String::from_utf8(value.to_vec()).unwrap())).unwrap();
+                        sender.send(String::from_utf8(value.to_vec()).unwrap()).unwrap();
                     }
                 }
             }
@@ -154,28 +163,14 @@ async fn a_group_shares_partitions_and_takes_over_from_a_member_that_leaves() {
             assigned
         }));
     }
-    let mut count = |expected: usize, seen: &mut BTreeMap<String, u32>| {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-        let receiver = &mut receiver;
-        let mut new: Vec<String> = Vec::new();
-        async move {
-            while seen.len() + new.iter().collect::<BTreeSet<_>>().len() < expected {
-                let (_, value) = tokio::time::timeout_at(deadline, receiver.recv()).await.expect("in time").unwrap();
-                new.push(value);
-            }
-            for value in new {
-                *seen.entry(value).or_default() += 1;
-            }
-        }
-    };
-    count(600, &mut seen).await;
+    gather(&mut receiver, &mut seen, 600).await;
     leave.cancel();
     members.remove(0).await.unwrap();
     for i in 600..1_200 {
         producer.send(ProducerRecord::new(&topic).partition(i % 6).value(format!("{i}"))).await.unwrap();
     }
     producer.flush().await;
-    count(1_200, &mut seen).await;
+    gather(&mut receiver, &mut seen, 1_200).await;
     stop.cancel();
     let mut assigned = 0;
     for member in members {

@@ -136,7 +136,8 @@ impl Shared {
             ..OffsetCommitRequest::default()
         };
         self.retrying(|| async {
-            let answer = self.call(Lane::Group, &request, COMMIT_VERSION_WITH_NAMES, Duration::ZERO).await?;
+            let answer =
+                self.call(Lane::Group(self.owner), &request, COMMIT_VERSION_WITH_NAMES, Duration::ZERO).await?;
             for topic in &answer.topics {
                 for partition in topic.partitions.iter().filter(|partition| partition.error_code != 0) {
                     let code = ErrorCode::from_code(partition.error_code).unwrap_or(ErrorCode::UnknownServerError);
@@ -189,7 +190,7 @@ impl Shared {
             require_stable: true,
         };
         self.retrying(|| async {
-            let answer = self.call(Lane::Group, &request, FETCH_VERSION_WITH_NAMES, Duration::ZERO).await?;
+            let answer = self.call(Lane::Group(self.owner), &request, FETCH_VERSION_WITH_NAMES, Duration::ZERO).await?;
             committed_of(&self.group_id, answer)
         })
         .await

@@ -10,7 +10,7 @@ use thalweg_wire::messages::{FetchRequest, FetchResponse};
 use super::ConsumerConfig;
 use super::positions::ToFetch;
 use super::records::{Fetched, next_offset};
-use crate::client::{Client, Lane};
+use crate::client::{Client, Lane, OwnerId};
 use crate::error::{ClientError, Result};
 
 /// What became of one partition's fetch.
@@ -28,10 +28,11 @@ pub(crate) enum FetchResult {
 pub(crate) async fn fetch(
     client: &Client,
     config: &ConsumerConfig,
+    owner: OwnerId,
     node: NodeId,
     wanted: Vec<ToFetch>,
 ) -> Vec<(ToFetch, FetchResult)> {
-    match ask(client, config, node, &wanted).await {
+    match ask(client, config, owner, node, &wanted).await {
         Ok((answer, ids)) => results(wanted, answer, &ids),
         Err(error) => {
             let result = |error: &ClientError| match error.is_retriable() {
@@ -46,10 +47,11 @@ pub(crate) async fn fetch(
 async fn ask(
     client: &Client,
     config: &ConsumerConfig,
+    owner: OwnerId,
     node: NodeId,
     wanted: &[ToFetch],
 ) -> Result<(FetchResponse, BTreeMap<TopicId, String>)> {
-    let connection = client.connection(node, Lane::Fetch).await?;
+    let connection = client.connection(node, Lane::Fetch(owner)).await?;
     let metadata = client.metadata();
     let mut topics: BTreeMap<&str, Vec<FetchPartition>> = BTreeMap::new();
     for want in wanted {

@@ -17,7 +17,7 @@ use super::membership::{Generation, Membership, Next, State};
 use super::positions::Start;
 use super::protocol::TopicPartitions;
 use super::{Assignor, Consumer, ConsumerConfig, topic_partition};
-use crate::client::{Client, Lane};
+use crate::client::{Client, Lane, OwnerId};
 use crate::error::{ClientError, Result};
 
 /// What a consumer holds of its group.
@@ -37,6 +37,7 @@ pub(super) struct Group {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) client: Client,
+    pub(super) owner: OwnerId,
     pub(super) group_id: String,
     pub(super) instance_id: Option<String>,
     membership: Mutex<Membership>,
@@ -58,12 +59,13 @@ pub(super) struct Joined {
 }
 
 impl Group {
-    pub(super) fn new(client: &Client, config: &ConsumerConfig, group_id: String) -> Group {
+    pub(super) fn new(client: &Client, owner: OwnerId, config: &ConsumerConfig, group_id: String) -> Group {
         let now = client.clock().mono();
         let membership =
             Membership::new(config.session_timeout, config.heartbeat_interval, config.max_poll_interval, now);
         let shared = Arc::new(Shared {
             client: client.clone(),
+            owner,
             group_id,
             instance_id: config.group_instance_id.clone(),
             membership: Mutex::new(membership),
@@ -229,7 +231,7 @@ impl Shared {
             }],
         };
         // Without it the group expels us when the session ends.
-        let leaving = self.call(Lane::Group, &request, i16::MAX, Duration::ZERO);
+        let leaving = self.call(Lane::Group(self.owner), &request, i16::MAX, Duration::ZERO);
         if let Ok(Err(error)) = tokio::time::timeout(LEAVE_TIMEOUT, leaving).await {
             debug!(group = self.group_id, %error, "could not leave");
         }
@@ -242,7 +244,7 @@ impl Shared {
             member_id: of.member_id.clone(),
             group_instance_id: self.instance_id.clone(),
         };
-        match self.call(Lane::Group, &request, i16::MAX, Duration::ZERO).await {
+        match self.call(Lane::Group(self.owner), &request, i16::MAX, Duration::ZERO).await {
             Ok(answer) => {
                 let code = ErrorCode::from_code(answer.error_code).unwrap_or(ErrorCode::UnknownServerError);
                 let next = self.membership().on_heartbeat_answer(code, of, self.client.clock().mono());

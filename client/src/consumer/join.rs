@@ -96,7 +96,7 @@ async fn try_join(
         protocols: config.assignors.iter().map(protocol).collect(),
         reason: None,
     };
-    let answer = shared.call(Lane::Join, &request, i16::MAX, config.max_poll_interval).await?;
+    let answer = shared.call(Lane::Join(shared.owner), &request, i16::MAX, config.max_poll_interval).await?;
     let code = code_of(answer.error_code);
     let next = shared.membership().on_join_answer(code, &answer.member_id, answer.generation_id);
     if next != Next::Proceed {
@@ -132,7 +132,7 @@ async fn sync(shared: &Shared, config: &ConsumerConfig, answer: JoinGroupRespons
         protocol_name: answer.protocol_name,
         assignments,
     };
-    let answer = shared.call(Lane::Join, &request, i16::MAX, config.max_poll_interval).await?;
+    let answer = shared.call(Lane::Join(shared.owner), &request, i16::MAX, config.max_poll_interval).await?;
     let code = code_of(answer.error_code);
     // Read before the membership changes: a member with an assignment that it cannot read is in no generation.
     let assignment = match code {

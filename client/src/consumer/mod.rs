@@ -25,7 +25,7 @@ pub(crate) use commit::committed_of;
 pub use config::{ConsumerConfig, OffsetReset, Rebalance, RebalanceListener};
 pub use records::{RecordSet, collect};
 
-use crate::client::Client;
+use crate::client::{Client, OwnerId};
 use crate::error::{ClientError, Result};
 use crate::offsets::OffsetSpec;
 use fetcher::FetchResult;
@@ -37,6 +37,7 @@ use records::Fetched;
 #[derive(Debug)]
 pub struct Consumer {
     client: Client,
+    owner: OwnerId,
     config: ConsumerConfig,
     positions: Positions,
     /// Fetched and not yet given out, oldest first.
@@ -79,9 +80,11 @@ impl Consumer {
             return invalid("a group member needs an assignor", "leave assignors at its default");
         }
         let (fetched_sender, fetched) = mpsc::unbounded_channel();
-        let group = config.group_id.clone().map(|group_id| Group::new(client, &config, group_id));
+        let owner = client.new_owner();
+        let group = config.group_id.clone().map(|group_id| Group::new(client, owner, &config, group_id));
         Ok(Consumer {
             client: client.clone(),
+            owner,
             next_auto_commit: config.auto_commit.map(|every| Instant::now() + every),
             config,
             positions: Positions::default(),
@@ -307,9 +310,10 @@ impl Consumer {
             for want in &wanted {
                 self.positions.set_in_flight(&want.tp, want.life, true);
             }
-            let (client, config, sender) = (self.client.clone(), self.config.clone(), self.fetched_sender.clone());
+            let (client, owner) = (self.client.clone(), self.owner);
+            let (config, sender) = (self.config.clone(), self.fetched_sender.clone());
             self.fetches.spawn(async move {
-                let results = fetcher::fetch(&client, &config, node, wanted).await;
+                let results = fetcher::fetch(&client, &config, owner, node, wanted).await;
                 let is_stale = results.iter().any(|(_, result)| matches!(result, FetchResult::Retry(_)));
                 if is_stale && let Err(error) = client.refresh_metadata().await {
                     debug!(%error, "no fresh metadata");
@@ -423,6 +427,12 @@ impl Consumer {
         let commit = self.next_auto_commit.map_or(WAIT_MAX, |at| at.saturating_duration_since(Instant::now()));
         // A commit that is due but has nothing to commit must not make us spin.
         retry.min(commit.max(RETRY_PAUSE)).min(WAIT_MAX)
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.client.release(self.owner);
     }
 }
 

@@ -19,7 +19,7 @@ pub use delivery::{Delivered, Delivery};
 pub use partitioner::{murmur2, partition_of_key};
 pub use record::{Header, ProducerRecord};
 
-use crate::client::Client;
+use crate::client::{Client, OwnerId};
 use crate::config::Compression;
 use crate::error::{ClientError, Result};
 use crate::metadata::TopicInfo;
@@ -104,6 +104,7 @@ pub struct Producer {
 #[derive(Debug)]
 pub(crate) struct Shared {
     client: Client,
+    owner: OwnerId,
     config: ProducerConfig,
     state: Mutex<State>,
     /// One permit per free byte of the buffer.
@@ -143,6 +144,7 @@ impl Producer {
         });
         let shared = Arc::new(Shared {
             client: client.clone(),
+            owner: client.new_owner(),
             room: Semaphore::new(config.buffer_bytes),
             config,
             state: Mutex::new(State { accumulator, topics: BTreeMap::new(), closing: false }),
@@ -290,6 +292,7 @@ impl Drop for Producer {
     fn drop(&mut self) {
         self.task.abort();
         self.shared.state().accumulator.fail_all(&ClientError::Closed);
+        self.shared.client.release(self.shared.owner);
     }
 }
 

@@ -267,7 +267,7 @@ enum Submitted {
 async fn submit(shared: &Shared, node: NodeId, batches: &[Outbound]) -> std::result::Result<Submitted, Failure> {
     let unsent = |error| Failure { error, sent: false };
     let encoded = encode_all(batches, shared.config.compression).await.map_err(unsent)?;
-    let connection = shared.client.connection(node, Lane::Produce).await.map_err(unsent)?;
+    let connection = shared.client.connection(node, Lane::Produce(shared.owner)).await.map_err(unsent)?;
     let topic_ids = topic_ids(&shared.client, batches);
     let version = version(&connection, topic_ids.is_some()).map_err(unsent)?;
     let topic_ids = topic_ids.unwrap_or_default();
