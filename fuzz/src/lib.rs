@@ -1,0 +1,4 @@
+//! What the fuzz targets do with their bytes. Plain functions, so that stable tests replay the corpus through them.
+
+pub mod counting_allocator;
+pub mod wire_targets;
