@@ -13,6 +13,6 @@ pub mod store;
 pub use error::CoordinatorError;
 pub use metrics::CoordinatorMetrics;
 pub use settings::CoordinatorSettings;
-pub use shell::coordinator::{Coordinator, CoordinatorConfig};
+pub use shell::coordinator::{Coordinator, CoordinatorConfig, MetricsSource};
 pub use shell::feed::FeedLimits;
 pub use store::{KvStore, MemStore};

@@ -119,7 +119,11 @@ pub fn removals(state: &State, group_id: &str) -> Vec<Record> {
         .collect()
 }
 
-fn check_member(stored: Option<&GroupRecord>, commit: &GroupCommit) -> Result<(), KafkaError> {
+/// Whether the registries know this member at this generation, or no member is needed.
+///
+/// # Errors
+/// ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID.
+pub fn check_member(stored: Option<&GroupRecord>, commit: &GroupCommit) -> Result<(), KafkaError> {
     let id = &commit.group_id;
     let Some(group) = stored else {
         if commit.generation_id < 0 {

@@ -4,6 +4,10 @@
 //! registries, with every timer in full. A heartbeat changes only this state, so it costs no Raft entry.
 
 mod brokers;
+mod commits;
+mod group;
+mod groups;
+mod subscription;
 
 use std::collections::BTreeMap;
 
@@ -41,6 +45,19 @@ pub enum Event {
 pub enum Call {
     RegisterBroker(v1::RegisterBrokerRequest),
     BrokerHeartbeat(v1::BrokerHeartbeatRequest),
+    /// `fresh_id` is random and used where the member needs an id.
+    Join {
+        request: v1::JoinRequest,
+        fresh_id: String,
+    },
+    Sync(v1::SyncRequest),
+    Heartbeat(v1::HeartbeatRequest),
+    Leave(v1::LeaveRequest),
+    Commit(v1::CommitRequest),
+    Delete(v1::DeleteRequest),
+    DeleteOffsets(v1::DeleteOffsetsRequest),
+    Describe(v1::DescribeRequest),
+    List(v1::ListRequest),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +71,15 @@ pub enum Effect {
 pub enum Reply {
     RegisterBroker(v1::RegisterBrokerResponse),
     BrokerHeartbeat(v1::BrokerHeartbeatResponse),
+    Join(v1::JoinResponse),
+    Sync(v1::SyncResponse),
+    Heartbeat(v1::HeartbeatResponse),
+    Leave(v1::LeaveResponse),
+    Commit(v1::CommitResponse),
+    Delete(v1::DeleteResponse),
+    DeleteOffsets(v1::DeleteOffsetsResponse),
+    Describe(v1::DescribeResponse),
+    List(v1::ListResponse),
 }
 
 /// Why a command was proposed.
@@ -66,6 +92,17 @@ enum Purpose {
         heartbeat: Ticket,
     },
     Fence(NodeId),
+    /// A group waits for it: its barrier closes, or its assignment is stored.
+    Group(String),
+    /// Part `position` of a call on many groups.
+    Part {
+        call: Ticket,
+        position: usize,
+    },
+    DeleteOffsets {
+        call: Ticket,
+        refused: Vec<v1::DeletedOffset>,
+    },
     Unwatched,
 }
 
@@ -73,8 +110,11 @@ enum Purpose {
 pub struct Session {
     settings: CoordinatorSettings,
     brokers: brokers::BrokerSessions,
+    groups: groups::Groups,
     proposals: BTreeMap<ProposalId, Purpose>,
     next_proposal: u64,
+    gathered: BTreeMap<Ticket, commits::Gathered>,
+    next_expiry: MonoTime,
     verified_index: u64,
 }
 
@@ -83,8 +123,11 @@ impl Session {
     pub fn restore(settings: CoordinatorSettings, machine: &Machine, now: MonoTime) -> Session {
         Session {
             brokers: brokers::BrokerSessions::restore(machine, &settings, now),
+            groups: groups::Groups::restore(machine.state(), now),
             proposals: BTreeMap::new(),
             next_proposal: 0,
+            gathered: BTreeMap::new(),
+            next_expiry: now.plus_ms(u64::from(settings.offsets_retention_check_interval_ms)),
             verified_index: machine.progress().checked_index,
             settings,
         }
@@ -94,26 +137,65 @@ impl Session {
     pub fn on(&mut self, now: MonoTime, machine: &Machine, event: Event, out: &mut Vec<Effect>) {
         match event {
             Event::Call(ticket, call) => self.call(now, machine, ticket, call, out),
+            Event::Withdrawn(ticket) => self.withdraw(now, ticket),
             Event::Settled { proposal, outcome, feed_index } => {
                 if let Some(purpose) = self.proposals.remove(&proposal) {
                     self.settled(now, machine, purpose, outcome, feed_index, out);
                 }
             }
-            Event::Withdrawn(_) | Event::Tick => {}
+            Event::Tick => {}
         }
         self.tick(now, machine, out);
     }
 
     /// When [`Event::Tick`] is due next.
     pub fn next_deadline(&self) -> MonoTime {
-        self.brokers.next_deadline().unwrap_or(MonoTime(u64::MAX))
+        let brokers = self.brokers.next_deadline();
+        let groups = self.groups.next_deadline();
+        [brokers, groups].into_iter().flatten().fold(self.next_expiry, MonoTime::min)
+    }
+
+    /// Groups with members.
+    pub fn group_count(&self) -> usize {
+        self.groups.count()
+    }
+
+    /// Rebalances completed under this leadership.
+    pub fn rebalance_count(&self) -> u64 {
+        self.groups.rebalance_count()
     }
 
     fn call(&mut self, now: MonoTime, machine: &Machine, ticket: Ticket, call: Call, out: &mut Vec<Effect>) {
         match call {
             Call::RegisterBroker(request) => self.register_broker(now, machine, ticket, request, out),
             Call::BrokerHeartbeat(request) => self.broker_heartbeat(now, machine, ticket, &request, out),
+            Call::Heartbeat(request) => {
+                let errors = request.members.iter().map(|member| self.groups.heartbeat(now, member)).collect();
+                out.push(Effect::Reply(ticket, Reply::Heartbeat(v1::HeartbeatResponse { errors })));
+            }
+            Call::Commit(request) => self.commit(now, machine.state(), ticket, request, out),
+            Call::Delete(request) => self.delete_groups(machine.state(), ticket, request, out),
+            Call::DeleteOffsets(request) => self.delete_offsets(machine.state(), ticket, request, out),
+            Call::Describe(request) => {
+                let answer = self.describe(machine.state(), &request);
+                out.push(Effect::Reply(ticket, Reply::Describe(answer)));
+            }
+            Call::List(request) => {
+                let answer = self.list(machine.state(), &request);
+                out.push(Effect::Reply(ticket, Reply::List(answer)));
+            }
+            Call::Join { request, fresh_id } => {
+                let call = group::GroupCall::Join { request, fresh_id };
+                self.group_call(now, machine, ticket, call, out);
+            }
+            Call::Sync(request) => self.group_call(now, machine, ticket, group::GroupCall::Sync(request), out),
+            Call::Leave(request) => self.group_call(now, machine, ticket, group::GroupCall::Leave(request), out),
         }
+    }
+
+    fn withdraw(&mut self, now: MonoTime, ticket: Ticket) {
+        self.gathered.remove(&ticket);
+        self.groups.withdraw(now, ticket);
     }
 
     fn settled(
@@ -132,12 +214,20 @@ impl Session {
                 self.answer_heartbeat(machine, id, heartbeat, feed_index, out);
             }
             Purpose::Fence(id) => self.brokers.settled(id),
+            Purpose::Group(id) => self.group_settled(now, machine, &id, &outcome, out),
+            Purpose::Part { call, position } => self.part_settled(call, position, outcome, out),
+            Purpose::DeleteOffsets { call, refused } => self.offsets_deleted(call, refused, outcome, out),
             Purpose::Unwatched => {}
         }
     }
 
     fn tick(&mut self, now: MonoTime, machine: &Machine, out: &mut Vec<Effect>) {
         self.fence_expired(now, machine, out);
+        self.tick_groups(now, machine, out);
+        if now >= self.next_expiry {
+            self.next_expiry = now.plus_ms(u64::from(self.settings.offsets_retention_check_interval_ms));
+            self.expire_offsets(machine.state(), out);
+        }
         let progress = machine.progress();
         if progress.checked_index > self.verified_index {
             self.verified_index = progress.checked_index;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use openraft::async_runtime::WatchReceiver;
 use openraft::{BasicNode, SnapshotPolicy};
 use thalweg_proto::v1::admin_server::AdminServer;
+use thalweg_proto::v1::group_server::GroupServer;
 use thalweg_proto::v1::registry_server::RegistryServer;
 use thalweg_world::Clock;
 use tokio::net::TcpListener;
@@ -136,22 +137,10 @@ impl Coordinator {
         &self.shared
     }
 
-    /// Counters, brought up to date.
-    pub fn metrics(&self) -> Arc<CoordinatorMetrics> {
-        let raft = self.raft.metrics();
-        let now = raft.borrow_watched();
-        let metrics = &self.metrics;
-        metrics.raft_term.store(now.current_term, Ordering::Relaxed);
-        metrics.last_log_index.store(now.last_log_index.unwrap_or(0), Ordering::Relaxed);
-        metrics.last_applied_index.store(now.last_applied.map_or(0, |id| id.index), Ordering::Relaxed);
-        let machine = self.shared.machine();
-        let state = machine.state();
-        metrics.brokers.store(state.brokers().count() as u64, Ordering::Relaxed);
-        metrics.topics.store(state.topics().count() as u64, Ordering::Relaxed);
-        metrics.partitions.store(state.partitions().count() as u64, Ordering::Relaxed);
-        metrics.groups.store(state.groups().count() as u64, Ordering::Relaxed);
-        metrics.feed_subscribers.store(self.shared.feed.subscriber_count() as u64, Ordering::Relaxed);
-        Arc::clone(metrics)
+    /// The counters, for whoever exports them; outlives the coordinator without keeping it running.
+    pub fn metrics(&self) -> MetricsSource {
+        let metrics = Arc::clone(&self.metrics);
+        MetricsSource { raft: self.raft.clone(), shared: Arc::clone(&self.shared), metrics }
     }
 
     /// Stops serving, then Raft. Nothing that was answered is lost, with or without it.
@@ -170,6 +159,34 @@ impl Coordinator {
     }
 }
 
+/// Reads a coordinator's counters.
+#[derive(Clone)]
+pub struct MetricsSource {
+    raft: Raft,
+    shared: Arc<Shared>,
+    metrics: Arc<CoordinatorMetrics>,
+}
+
+impl MetricsSource {
+    /// Counters, brought up to date.
+    pub fn read(&self) -> &CoordinatorMetrics {
+        let raft = self.raft.metrics();
+        let now = raft.borrow_watched();
+        let metrics = &self.metrics;
+        metrics.raft_term.store(now.current_term, Ordering::Relaxed);
+        metrics.last_log_index.store(now.last_log_index.unwrap_or(0), Ordering::Relaxed);
+        metrics.last_applied_index.store(now.last_applied.map_or(0, |id| id.index), Ordering::Relaxed);
+        let machine = self.shared.machine();
+        let state = machine.state();
+        metrics.brokers.store(state.brokers().count() as u64, Ordering::Relaxed);
+        metrics.topics.store(state.topics().count() as u64, Ordering::Relaxed);
+        metrics.partitions.store(state.partitions().count() as u64, Ordering::Relaxed);
+        metrics.groups.store(state.groups().count() as u64, Ordering::Relaxed);
+        metrics.feed_subscribers.store(self.shared.feed.subscriber_count() as u64, Ordering::Relaxed);
+        metrics
+    }
+}
+
 impl Drop for Coordinator {
     fn drop(&mut self) {
         self.stop.cancel();
@@ -180,6 +197,7 @@ async fn serve(listener: TcpListener, services: Services, stop: CancellationToke
     let limit = MESSAGE_BYTES_MAX;
     let served = Server::builder()
         .add_service(RegistryServer::new(services.clone()).max_decoding_message_size(limit))
+        .add_service(GroupServer::new(services.clone()).max_decoding_message_size(limit))
         .add_service(AdminServer::new(services).max_decoding_message_size(limit))
         .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop.cancelled_owned())
         .await;

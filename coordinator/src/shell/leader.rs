@@ -200,6 +200,8 @@ impl LeaderRunner {
             session.on(self.clock.mono(), &machine, event, &mut effects);
         }
         drop(machine);
+        self.metrics.groups_with_members.store(session.group_count() as u64, Ordering::Relaxed);
+        self.metrics.rebalances.store(session.rebalance_count(), Ordering::Relaxed);
         effects
     }
 

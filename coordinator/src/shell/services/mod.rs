@@ -1,6 +1,7 @@
 //! gRPC services: thin, each call is a question to the sessions, a command, or a read of the registries.
 
 mod admin;
+mod group;
 mod registry;
 
 use std::sync::Arc;
