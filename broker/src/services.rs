@@ -1,11 +1,13 @@
 //! What every handler works with.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use thalweg_model::{NodeId, TopicConfig};
+use thalweg_model::{ErrorCode, NodeId, TopicConfig};
 use thalweg_world::Clock;
 use tokio::sync::watch;
 
@@ -13,7 +15,14 @@ use crate::config::BrokerConfig;
 use crate::machine::image::Image;
 use crate::metrics::Metrics;
 use crate::shell::coordinators::Coordinators;
+use crate::shell::dirs::Dirs;
+use crate::shell::flusher::Flushers;
 use crate::shell::group_calls::GroupCalls;
+use crate::shell::partitions::Partitions;
+use crate::shell::producer_ids::ProducerIds;
+use crate::shell::sessions::SharedSessions;
+use crate::shell::warmer::Warmer;
+use crate::shell::worker::{LeaseCell, WorkerEnv, Workers};
 
 /// One per broker, shared by every connection.
 pub struct Services {
@@ -22,6 +31,14 @@ pub struct Services {
     pub coordinators: Arc<Coordinators>,
     pub groups: GroupCalls,
     pub metrics: Arc<Metrics>,
+    pub partitions: Partitions,
+    pub fetch_sessions: SharedSessions,
+    pub warmer: Warmer,
+    pub producer_ids: ProducerIds,
+    pub flushers: Arc<Flushers>,
+    pub lease: Arc<LeaseCell>,
+    workers: Workers,
+    dirs: OnceLock<Arc<Dirs>>,
     image: ArcSwap<Image>,
     /// The coordinator's index that this broker has brought about: logs exist, leaders lead.
     applied: watch::Sender<u64>,
@@ -29,18 +46,68 @@ pub struct Services {
 }
 
 impl Services {
-    pub fn new(config: BrokerConfig, clock: Clock, metrics: Arc<Metrics>) -> Services {
+    /// # Errors
+    /// A worker thread cannot be started.
+    pub fn new(config: BrokerConfig, clock: Clock, metrics: Arc<Metrics>) -> io::Result<Services> {
         let coordinators = Arc::new(Coordinators::new(config.coordinators.clone()));
-        Services {
+        let flushers = Arc::new(Flushers::new(config.log_dirs.iter().cloned(), &metrics));
+        let lease = Arc::new(LeaseCell::default());
+        let env = WorkerEnv {
+            clock: clock.clone(),
+            flushers: Arc::clone(&flushers),
+            metrics: Arc::clone(&metrics),
+            lease: Arc::clone(&lease),
+        };
+        let workers = Workers::start(config.worker_count(), config.properties.size("queued.max.requests"), &env)?;
+        Ok(Services {
+            fetch_sessions: SharedSessions::new(config.properties.size("max.incremental.fetch.session.cache.slots")),
+            groups: GroupCalls::new(Arc::clone(&coordinators)),
+            partitions: Partitions::default(),
+            warmer: Warmer::new(COLD_READS_MAX),
+            producer_ids: ProducerIds::default(),
             config,
             clock,
-            groups: GroupCalls::new(Arc::clone(&coordinators)),
             coordinators,
             metrics,
+            flushers,
+            lease,
+            workers,
+            dirs: OnceLock::new(),
             image: ArcSwap::from_pointee(Image::default()),
             applied: watch::Sender::new(0),
             node_id: OnceLock::new(),
+        })
+    }
+
+    /// Makes the log start offsets of a directory durable.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub async fn checkpoint_log_starts(&self, dir: &Path) -> Result<(), ErrorCode> {
+        let dir = self.dirs.get().and_then(|dirs| dirs.at(dir)).map(Arc::clone).ok_or(ErrorCode::KafkaStorageError)?;
+        let written = tokio::task::spawn_blocking(move || dir.write_checkpoints()).await;
+        match written {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(ErrorCode::KafkaStorageError),
         }
+    }
+
+    /// `None` before they are open.
+    pub fn dirs(&self) -> Option<&Arc<Dirs>> {
+        self.dirs.get()
+    }
+
+    pub(crate) fn set_dirs(&self, dirs: Dirs) -> Arc<Dirs> {
+        Arc::clone(self.dirs.get_or_init(|| Arc::new(dirs)))
+    }
+
+    pub fn workers(&self) -> &Workers {
+        &self.workers
+    }
+
+    /// Whether the broker's lease stands (REPLICATION B4).
+    pub fn may_lead(&self) -> bool {
+        self.lease.may_lead(self.clock.mono())
     }
 
     /// This broker. Nothing is served before the coordinator has said who it is.
@@ -72,6 +139,16 @@ impl Services {
         });
     }
 
+    pub fn applied_index(&self) -> u64 {
+        *self.applied.borrow()
+    }
+
+    /// As [`Services::applied`], for as long as it takes.
+    pub(crate) async fn reached(&self, index: u64) {
+        // The sender lives as long as `self`.
+        let _ = self.applied.subscribe().wait_for(|applied| *applied >= index).await;
+    }
+
     /// Waits until this broker has brought about what the coordinator committed at `index`, so that a topic serves as soon as
     /// its creation is answered. Gives up after a while: the operation itself has succeeded.
     pub async fn applied(&self, index: u64) {
@@ -88,3 +165,5 @@ impl Services {
 }
 
 const APPLIED_WAIT: Duration = Duration::from_secs(10);
+/// Threads that may wait for a disk on behalf of consumers at a time.
+const COLD_READS_MAX: usize = 16;

@@ -170,7 +170,7 @@ fn refused(topic: MetadataRequestTopic) -> MetadataResponseTopic {
 }
 
 /// The code within a coordinator's answer; absent means success.
-pub(super) fn kafka_code(error: Option<&v1::KafkaError>) -> ErrorCode {
+pub(crate) fn kafka_code(error: Option<&v1::KafkaError>) -> ErrorCode {
     let code = error.map_or(0, |error| error.code);
     i16::try_from(code).ok().and_then(ErrorCode::from_code).unwrap_or(ErrorCode::UnknownServerError)
 }

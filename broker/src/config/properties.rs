@@ -192,7 +192,7 @@ fn retention_in_other_units(key: &str, value: &str) -> Result<Option<(&'static s
 }
 
 /// The known property that a mistyped one most likely means: the one that shares the most letter pairs.
-fn nearest_property(name: &str) -> &'static str {
+pub fn nearest_property(name: &str) -> &'static str {
     let settable = PROPERTIES.iter().filter(|property| property.scope != Scope::Shown);
     settable.map(|property| property.name).max_by_key(|known| likeness(name, known)).unwrap_or("num.partitions")
 }

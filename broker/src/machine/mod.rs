@@ -1,5 +1,6 @@
 //! Decisions without I/O: a value in, time as an argument, effects out.
 
+pub mod delayed;
 pub mod fetch_session;
 pub mod image;
 pub mod isr;

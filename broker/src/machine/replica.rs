@@ -44,6 +44,11 @@ impl Replica {
         self.log_end_offset
     }
 
+    /// Everything below is on stable storage here (FLO).
+    pub fn flushed_offset(&self) -> Offset {
+        self.flushed_offset
+    }
+
     pub fn leader(&self) -> Option<&Leader> {
         self.leader.as_ref()
     }

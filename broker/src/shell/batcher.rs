@@ -115,11 +115,12 @@ async fn drive<T, R>(shared: Arc<Shared<T, R>>) {
             abandoned.armed = false;
             return;
         }
-        let (items, answers): (Vec<_>, Vec<_>) = batch.into_iter().map(|waiting| (waiting.item, waiting.answer)).unzip();
+        let (items, answers): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|waiting| (waiting.item, waiting.answer)).unzip();
         let results = match (abandoned.shared.send)(items).await {
-            Ok(results) if results.len() != answers.len() => {
-                Err(CoordinatorError::Refused { reason: format!("{} answers to {} items", results.len(), answers.len()) })
-            }
+            Ok(results) if results.len() != answers.len() => Err(CoordinatorError::Refused {
+                reason: format!("{} answers to {} items", results.len(), answers.len()),
+            }),
             results => results,
         };
         // Whoever does not wait any more does not mind.
@@ -151,26 +152,34 @@ impl<T, R> Drop for FailWaiting<T, R> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::{mpsc, Semaphore};
+    use tokio::sync::{Semaphore, mpsc};
 
     use super::*;
 
     /// A batcher whose calls are told to the test and wait for its permits.
-    fn gated(items_max: usize, bytes_max: usize) -> (Batcher<usize, usize>, mpsc::UnboundedReceiver<Vec<usize>>, Arc<Semaphore>) {
+    fn gated(
+        items_max: usize,
+        bytes_max: usize,
+    ) -> (Batcher<usize, usize>, mpsc::UnboundedReceiver<Vec<usize>>, Arc<Semaphore>) {
         let (calls, seen) = mpsc::unbounded_channel();
         let gate = Arc::new(Semaphore::new(0));
         let permits = Arc::clone(&gate);
-        let batcher = Batcher::new(items_max, bytes_max, |item| *item, move |items: Vec<usize>| {
-            let permits = Arc::clone(&permits);
-            calls.send(items.clone()).unwrap();
-            Box::pin(async move {
-                permits.acquire().await.unwrap().forget();
-                match items.contains(&BAD) {
-                    true => Err(CoordinatorError::Unavailable { reason: "bad".to_owned() }),
-                    false => Ok(items.iter().map(|item| item * 10).collect()),
-                }
-            })
-        });
+        let batcher = Batcher::new(
+            items_max,
+            bytes_max,
+            |item| *item,
+            move |items: Vec<usize>| {
+                let permits = Arc::clone(&permits);
+                calls.send(items.clone()).unwrap();
+                Box::pin(async move {
+                    permits.acquire().await.unwrap().forget();
+                    match items.contains(&BAD) {
+                        true => Err(CoordinatorError::Unavailable { reason: "bad".to_owned() }),
+                        false => Ok(items.iter().map(|item| item * 10).collect()),
+                    }
+                })
+            },
+        );
         (batcher, seen, gate)
     }
 
@@ -234,9 +243,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_that_panics_or_is_dropped_leaves_nobody_waiting() {
-        let batcher: Batcher<usize, usize> = Batcher::new(10, 10, |_| 1, |items| {
-            Box::pin(async move { if items.contains(&BAD) { panic!("planted") } else { Ok(items) } })
-        });
+        let batcher: Batcher<usize, usize> = Batcher::new(
+            10,
+            10,
+            |_| 1,
+            |items| Box::pin(async move { if items.contains(&BAD) { panic!("planted") } else { Ok(items) } }),
+        );
         assert!(batcher.submit(BAD).await.is_err());
         assert_eq!(batcher.submit(7).await.unwrap(), 7, "the next item starts a new driver");
     }

@@ -1,0 +1,286 @@
+//! One client connection: requests in, replies out in the same order.
+//!
+//! A produce request has two phases. The first (decode, validate, enqueue) runs in the order of arrival and fixes the order of
+//! records; the second waits for the log, and meanwhile the next produce request may be taken. Any other request runs alone:
+//! it starts when everything before it is answered and nothing is taken before its answer has left.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use thalweg_wire::ApiKey;
+use thalweg_wire::header::{self, RequestError, RequestHeader};
+use thalweg_world::send::{self, Part, Sent};
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::budget::BudgetShare;
+use super::input::{Frame, Input, InputError, broken};
+use crate::api::produce::PendingProduce;
+use crate::api::{self, CloseReason, ConnectionInfo, Reply, RequestContext};
+use crate::services::Services;
+
+/// Serves one connection until either side ends it.
+pub struct Connection {
+    stream: TcpStream,
+    services: Arc<Services>,
+    info: Arc<ConnectionInfo>,
+    input: Input,
+    /// Produce requests in their second phase, in the order of arrival.
+    pending: VecDeque<Pending>,
+    /// The next request, which must wait until `pending` is empty.
+    held: Option<Frame>,
+    last_active: Instant,
+    idle_max: Duration,
+}
+
+struct Pending {
+    produce: PendingProduce,
+    started: Instant,
+    /// The memory of its frame counts until it is answered.
+    _share: BudgetShare,
+}
+
+/// Why a connection ended before its client was done.
+#[derive(Debug, Error)]
+enum Ended {
+    #[error(transparent)]
+    Input(#[from] InputError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error(transparent)]
+    Close(#[from] CloseReason),
+    #[error("the client took nothing of its answer for {} s", .0.as_secs())]
+    Stalled(Duration),
+    #[error("no request for {} s", .0.as_secs())]
+    Idle(Duration),
+    #[error("the client left while it was waiting")]
+    Left,
+}
+
+impl Connection {
+    pub fn new(stream: TcpStream, services: Arc<Services>, info: ConnectionInfo, input: Input) -> Connection {
+        let idle_ms = services.config.properties.number("connections.max.idle.ms");
+        Connection {
+            stream,
+            services,
+            info: Arc::new(info),
+            input,
+            pending: VecDeque::new(),
+            held: None,
+            last_active: Instant::now(),
+            idle_max: Duration::from_millis(idle_ms.unsigned_abs()),
+        }
+    }
+
+    /// Runs until the client leaves, breaks the protocol or is idle for too long, or until `stop`.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let outcome = tokio::select! {
+            biased;
+            outcome = self.serve() => outcome,
+            () = stop.cancelled() => Ok(()),
+        };
+        match outcome {
+            Ok(()) => {}
+            Err(Ended::Io(error)) => debug!(peer = %self.info.peer, %error, "connection broke"),
+            Err(Ended::Left) => debug!(peer = %self.info.peer, "the client left while it was waiting"),
+            Err(Ended::Idle(_)) => debug!(peer = %self.info.peer, "idle connection closed"),
+            Err(Ended::Input(InputError::Io(error))) => debug!(peer = %self.info.peer, %error, "connection broke"),
+            Err(Ended::Input(InputError::Cut)) => debug!(peer = %self.info.peer, "connection ended within a request"),
+            Err(cause) => {
+                self.services.metrics.connections_broken.inc();
+                warn!(peer = %self.info.peer, local = %self.info.local, %cause, "connection closed");
+            }
+        }
+    }
+
+    async fn serve(&mut self) -> Result<(), Ended> {
+        let idle = tokio::time::sleep(self.idle_max);
+        tokio::pin!(idle);
+        loop {
+            self.write_done().await?;
+            if self.pending.is_empty()
+                && let Some(frame) = self.held.take()
+            {
+                self.answer_alone(frame).await?;
+                continue;
+            }
+            let may_read = self.held.is_none() && self.pending.len() < PENDING_MAX && !self.input.is_exhausted();
+            if !may_read && self.pending.is_empty() {
+                return Ok(());
+            }
+            let deadline = self.pending.front().map(|front| front.produce.deadline());
+            let has_pending = deadline.is_some();
+            idle.as_mut().reset(deadline.unwrap_or(self.last_active + self.idle_max));
+            tokio::select! {
+                biased;
+                () = front_done(&mut self.pending), if has_pending => {}
+                frame = self.input.next(&self.stream), if may_read => match frame? {
+                    Some(frame) => self.take(frame).await?,
+                    None if has_pending => {}
+                    None => return Ok(()),
+                },
+                () = &mut idle => self.time_is_up(has_pending)?,
+                lost = broken(&self.stream), if !may_read => lost?,
+            }
+        }
+    }
+
+    /// The front request's own time limit, or the connection's.
+    fn time_is_up(&mut self, has_pending: bool) -> Result<(), Ended> {
+        if has_pending {
+            if let Some(front) = self.pending.front_mut() {
+                front.produce.expire();
+            }
+            return Ok(());
+        }
+        Err(Ended::Idle(self.idle_max))
+    }
+
+    /// Starts a produce request; holds any other until it can run alone.
+    async fn take(&mut self, frame: Frame) -> Result<(), Ended> {
+        self.last_active = Instant::now();
+        self.services.metrics.request_bytes.inc_by(frame.bytes.len() as u64 + 4);
+        if is_produce(&frame.bytes) {
+            let bytes = frame.bytes.freeze();
+            let (header, body) = header::decode_request_header(&bytes)?;
+            drop(bytes);
+            let cx = self.context(header);
+            let produce = api::produce::start(&self.services, cx, body).await?;
+            self.pending.push_back(Pending { produce, started: self.last_active, _share: frame.share });
+        } else {
+            self.held = Some(frame);
+        }
+        Ok(())
+    }
+
+    /// Runs a request to its end and sends the answer.
+    async fn answer_alone(&mut self, frame: Frame) -> Result<(), Ended> {
+        let Frame { bytes, share } = frame;
+        let (header, body) = match header::decode_request_header(&bytes.freeze()) {
+            Ok(request) => request,
+            Err(RequestError::UnsupportedVersion { api_key: ApiKey::ApiVersions, correlation_id, .. }) => {
+                let frame = api::api_versions::unsupported(correlation_id)
+                    .map_err(|source| CloseReason::Unwritable { api: ApiKey::ApiVersions, source })?;
+                self.send(Reply::Frame(frame)).await?;
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let key = header.api_key;
+        let cx = self.context(header);
+        self.services.metrics.count_request(key);
+        let services = Arc::clone(&self.services);
+        let answer = async {
+            match key {
+                ApiKey::Fetch => api::fetch::handle(&services, &cx, &body).await,
+                _ => api::answer(&services, &cx, &body).await,
+            }
+        };
+        tokio::pin!(answer);
+        let reply = loop {
+            tokio::select! {
+                biased;
+                reply = &mut answer => break reply?,
+                // Dropping the answer cancels it, with the calls that it makes.
+                ended = self.input.end(&self.stream), if !self.input.has_ended() => {
+                    ended?;
+                    if api::ends_with_input(key) {
+                        return Err(Ended::Left);
+                    }
+                }
+                lost = broken(&self.stream), if self.input.has_ended() => lost?,
+            }
+        };
+        self.send(reply).await?;
+        self.last_active = Instant::now();
+        drop(share);
+        Ok(())
+    }
+
+    /// Sends the answers of all produce requests at the front that are done, in one write.
+    async fn write_done(&mut self) -> Result<(), Ended> {
+        let mut out = BytesMut::new();
+        while let Some(front) = self.pending.front()
+            && front.produce.is_done()
+        {
+            let Some(done) = self.pending.pop_front() else { break };
+            done.produce.finish(&self.services, &mut out)?;
+            crate::metrics::observe(&self.services.metrics.produce_seconds, done.started.elapsed());
+        }
+        if !out.is_empty() {
+            self.send(Reply::Frame(out.freeze())).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, reply: Reply) -> Result<(), Ended> {
+        let parts = match reply {
+            Reply::Frame(frame) => return self.send_frame(frame).await,
+            Reply::Parts(parts) => parts,
+            Reply::Nothing => return Ok(()),
+        };
+        let sent = self.in_time(send::send(&self.stream, &parts)).await?;
+        self.count(sent);
+        Ok(())
+    }
+
+    /// Nearly every frame fits the socket's buffer: one system call and no waiting.
+    async fn send_frame(&mut self, frame: Bytes) -> Result<(), Ended> {
+        let total = frame.len() as u64;
+        let written = match self.stream.try_write(&frame) {
+            Ok(written) => written,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error.into()),
+        };
+        if written < frame.len() {
+            self.in_time(send::send(&self.stream, &[Part::Bytes(frame.slice(written..))])).await?;
+        }
+        self.count(Sent { total_bytes: total, ..Sent::default() });
+        Ok(())
+    }
+
+    /// A client that does not read its answer is cut off as an idle one is.
+    async fn in_time(&self, sending: impl Future<Output = io::Result<Sent>>) -> Result<Sent, Ended> {
+        match tokio::time::timeout(self.idle_max, sending).await {
+            Ok(sent) => Ok(sent?),
+            Err(_) => Err(Ended::Stalled(self.idle_max)),
+        }
+    }
+
+    fn count(&self, sent: Sent) {
+        let metrics = &self.services.metrics;
+        metrics.response_bytes.inc_by(sent.total_bytes);
+        metrics.sendfile_bytes.inc_by(sent.sendfile_bytes);
+        metrics.copied_bytes.inc_by(sent.copied_bytes);
+    }
+
+    fn context(&self, header: RequestHeader) -> RequestContext {
+        RequestContext { header, connection: Arc::clone(&self.info) }
+    }
+}
+
+/// Resolves when the first pending request is done; never if there is none.
+async fn front_done(pending: &mut VecDeque<Pending>) {
+    poll_fn(|context: &mut Context<'_>| match pending.front_mut() {
+        Some(front) => front.produce.poll_done(context),
+        None => Poll::Pending,
+    })
+    .await;
+}
+
+fn is_produce(frame: &[u8]) -> bool {
+    frame.first_chunk().is_some_and(|key| i16::from_be_bytes(*key) == ApiKey::Produce.code())
+}
+
+/// Produce requests of one connection under way at a time; clients keep 5.
+const PENDING_MAX: usize = 64;

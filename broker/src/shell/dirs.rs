@@ -1,0 +1,239 @@
+//! The log directories of this broker: identity, recovery, placement.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use thalweg_model::{NodeId, Offset, TopicId, TopicPartition};
+use thalweg_proto::v1;
+use thalweg_storage::{DirIdentity, LogConfig, LogDir, LogDirConfig, LogDirError, OpenError, PartitionLog, checkpoint};
+use thalweg_world::disk::Disk;
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+use crate::Readiness;
+
+/// Every usable log directory.
+#[derive(Debug)]
+pub struct Dirs {
+    disk: Arc<dyn Disk>,
+    dirs: Vec<Arc<LogDir>>,
+    /// High watermarks as the last life left them: lower bounds.
+    high_watermarks: HashMap<TopicPartition, Offset>,
+    /// How many partitions each directory holds, in the order of `dirs`.
+    loads: Vec<AtomicUsize>,
+}
+
+/// Who this broker is, as its directories say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub cluster_id: String,
+    pub node_id: NodeId,
+}
+
+/// A log as it was found at start, before anybody has said what it is for.
+#[derive(Debug)]
+pub struct FoundLog {
+    pub dir: Arc<LogDir>,
+    pub log: PartitionLog,
+}
+
+/// What the directories say of this broker; `None` before its first registration.
+///
+/// # Errors
+/// A directory cannot be read, or its identity is none.
+pub fn stored_identity(disk: &dyn Disk, paths: &[PathBuf]) -> Result<Option<Identity>, LogDirError> {
+    for path in paths {
+        let file = path.join("meta.properties");
+        let bytes =
+            checkpoint::read_small(disk, &file).map_err(|source| LogDirError::Io { path: path.clone(), source })?;
+        let Some(bytes) = bytes else { continue };
+        let text = String::from_utf8_lossy(&bytes);
+        let property = |key: &str| {
+            let mut pairs = text.lines().filter_map(|line| line.split_once('='));
+            pairs.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim().to_owned())
+        };
+        // The directory checks the rest when it is opened.
+        match (property("cluster.id"), property("node.id").and_then(|id| id.parse().ok())) {
+            (Some(cluster_id), Some(id)) => return Ok(Some(Identity { cluster_id, node_id: NodeId(id) })),
+            _ => {
+                let detail = "it names no cluster or no node".to_owned();
+                return Err(LogDirError::Malformed { path: file, detail });
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// What registration says of a directory that does not exist yet.
+pub fn new_directory_ids(count: usize) -> Vec<TopicId> {
+    (0..count).map(|_| TopicId(*uuid::Uuid::new_v4().as_bytes())).collect()
+}
+
+/// The kernel's id of this boot; empty where the kernel has none, which never counts as the same boot.
+pub fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+impl Dirs {
+    /// Opens every directory. One whose disk fails is left out as long as another works.
+    ///
+    /// # Errors
+    /// A directory is in use, foreign or damaged, or none works.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        paths: &[PathBuf],
+        identity: &Identity,
+        new_ids: &[TopicId],
+        reserve_bytes: u64,
+    ) -> Result<Dirs, LogDirError> {
+        let mut dirs = Vec::new();
+        let mut failed = None;
+        for (path, new_directory_id) in paths.iter().zip(new_ids) {
+            let identity = DirIdentity {
+                cluster_id: identity.cluster_id.clone(),
+                node_id: identity.node_id,
+                boot_id: boot_id(),
+                new_directory_id: *new_directory_id,
+            };
+            match LogDir::open(Arc::clone(&disk), path, &identity, LogDirConfig { reserve_bytes }) {
+                Ok(dir) => dirs.push(Arc::new(dir)),
+                Err(error @ (LogDirError::Io { .. } | LogDirError::Offline { .. })) => {
+                    error!(%error, "a log directory is left out");
+                    failed = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let (true, Some(error)) = (dirs.is_empty(), failed) {
+            return Err(error);
+        }
+        let mut high_watermarks = HashMap::new();
+        for dir in &dirs {
+            high_watermarks.extend(dir.high_watermarks()?);
+            dir.remove_deleted()?;
+        }
+        let loads = dirs.iter().map(|_| AtomicUsize::new(0)).collect();
+        Ok(Dirs { disk, dirs, high_watermarks, loads })
+    }
+
+    pub fn all(&self) -> &[Arc<LogDir>] {
+        &self.dirs
+    }
+
+    /// The largest number of lives that any directory has seen, this one included.
+    pub fn incarnation(&self) -> u64 {
+        self.dirs.iter().map(|dir| dir.incarnation()).max().unwrap_or(1)
+    }
+
+    /// As registration tells them to the coordinator.
+    pub fn describe(&self) -> Vec<v1::LogDir> {
+        let describe = |dir: &Arc<LogDir>| v1::LogDir {
+            dir_id: dir.directory_id().0.to_vec().into(),
+            clean: dir.clean_stop().is_some(),
+            clean_broker_epoch: dir.clean_stop().and_then(|stop| stop.broker_epoch).unwrap_or(-1),
+            io_error: dir.is_offline(),
+        };
+        self.dirs.iter().map(describe).collect()
+    }
+
+    pub fn offline_ids(&self) -> Vec<TopicId> {
+        self.dirs.iter().filter(|dir| dir.is_offline()).map(|dir| dir.directory_id()).collect()
+    }
+
+    pub fn high_watermark(&self, tp: &TopicPartition) -> Offset {
+        self.high_watermarks.get(tp).copied().unwrap_or(Offset::ZERO)
+    }
+
+    /// Opens every partition that is here, on several threads per directory. Blocks. Logs that cannot be opened are left
+    /// alone and named in the log.
+    pub fn recover(&self, threads_per_dir: usize, progress: &watch::Sender<Readiness>) -> Vec<FoundLog> {
+        let mut jobs = Vec::new();
+        for dir in &self.dirs {
+            match dir.partitions() {
+                Ok(found) => jobs.extend(found.into_iter().map(|found| (Arc::clone(dir), found))),
+                Err(error) => error!(%error, "the partitions of a log directory cannot be listed"),
+            }
+        }
+        let total = jobs.len();
+        let threads = (threads_per_dir.max(1) * self.dirs.len()).min(total);
+        let jobs = Mutex::new(jobs.into_iter());
+        let found = Mutex::new(Vec::with_capacity(total));
+        let done = AtomicUsize::new(0);
+        progress.send_replace(Readiness::Recovering { done: 0, total });
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    loop {
+                        let job = jobs.lock().expect("no code panics while it holds this lock").next();
+                        let Some((dir, partition)) = job else { return };
+                        // Without an id it is a creation that did not finish; it is opened when the id is known.
+                        if let Some(id) = partition.topic_id {
+                            match dir.open_partition(&partition.tp, id, LogConfig::default()) {
+                                Ok(log) => {
+                                    let mut found = found.lock().expect("no code panics while it holds this lock");
+                                    found.push(FoundLog { dir, log });
+                                }
+                                Err(error) => error!(tp = %partition.tp, %error, "a log cannot be opened"),
+                            }
+                        }
+                        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+                        progress.send_replace(Readiness::Recovering { done, total });
+                    }
+                });
+            }
+        });
+        let found = found.into_inner().expect("no thread panics while it holds this lock");
+        if total > 0 {
+            info!(total, opened = found.len(), "logs opened");
+        }
+        found
+    }
+
+    /// The directory that a new partition goes to: the one with the fewest.
+    pub fn place(&self) -> Option<Arc<LogDir>> {
+        let working = self.dirs.iter().zip(&self.loads).filter(|(dir, _)| !dir.is_offline());
+        let (dir, load) = working.min_by_key(|(_, load)| load.load(Ordering::Relaxed))?;
+        load.fetch_add(1, Ordering::Relaxed);
+        Some(Arc::clone(dir))
+    }
+
+    /// Counts a partition that was there before.
+    pub fn count(&self, path: &Path) {
+        let at = self.dirs.iter().position(|dir| dir.path() == path);
+        if let Some(load) = at.and_then(|at| self.loads.get(at)) {
+            load.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub fn at(&self, path: &Path) -> Option<&Arc<LogDir>> {
+        self.dirs.iter().find(|dir| dir.path() == path)
+    }
+
+    /// Deletes a partition's files; its log must be closed.
+    pub fn delete(&self, path: &Path, tp: &TopicPartition) {
+        let Some(at) = self.dirs.iter().position(|dir| dir.path() == path) else { return };
+        self.loads[at].fetch_sub(1, Ordering::Relaxed);
+        let deleted = self.dirs[at].delete_partition(tp);
+        match deleted {
+            Ok(()) => info!(%tp, "partition deleted"),
+            Err(OpenError::NotFound { .. }) => {}
+            Err(error) => error!(%tp, %error, "a partition cannot be deleted"),
+        }
+    }
+
+    /// Frees the space of what was deleted.
+    pub fn remove_deleted(&self) {
+        for dir in self.dirs.iter().filter(|dir| !dir.is_offline()) {
+            if let Err(error) = dir.remove_deleted() {
+                warn!(%error, "deleted partitions still take space");
+            }
+        }
+    }
+
+    pub fn free_bytes(&self, path: &Path) -> Option<u64> {
+        self.disk.free_bytes(path).ok()
+    }
+}

@@ -1,0 +1,342 @@
+//! One log and its replica machine, in the hands of the worker thread that owns them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use thalweg_model::{Durability, ErrorCode, LeaderEpoch, MonoTime, NodeId, Timestamp, TopicConfig};
+use thalweg_storage::{AppendError, AppendInfo, AppendOrigin, FlushOutcome, FlushTicket, LogConfig, PartitionLog};
+use tracing::error;
+
+use super::ack::{Ack, AppendOutcome};
+use super::partitions::Partition;
+use crate::api::error_map;
+use crate::machine::leader::{Leader, Registration};
+use crate::machine::replica::{LogEnds, Replica};
+use crate::machine::waiters::Waiters;
+
+/// A validated batch on its way into a log.
+#[derive(Debug)]
+pub struct Append {
+    pub partition: Arc<Partition>,
+    pub batch: BytesMut,
+    pub record_count: i32,
+    pub required: RequiredAcks,
+    pub ack: Ack,
+}
+
+/// When a producer wants to hear of its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequiredAcks {
+    /// Only of errors.
+    None,
+    /// When the leader counts them.
+    Leader,
+    /// When they are below the high watermark.
+    All,
+}
+
+/// Everything that only one thread may touch of a partition.
+pub struct Owner {
+    partition: Arc<Partition>,
+    log: PartitionLog,
+    replica: Replica,
+    by_counted: Waiters<(Ack, AppendOutcome)>,
+    by_high_watermark: Waiters<(Ack, AppendOutcome)>,
+    inbox: Vec<Append>,
+    flush_under_way: bool,
+    /// For `replicated` topics: the latest moment of the next flush.
+    flush_due: Option<MonoTime>,
+}
+
+/// What one write of appends was told about the world.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    pub mono: MonoTime,
+    pub wall: Timestamp,
+    /// Whether the broker's lease stands.
+    pub may_lead: bool,
+}
+
+impl Owner {
+    pub fn new(partition: Arc<Partition>, log: PartitionLog, replica: Replica) -> Owner {
+        Owner {
+            partition,
+            log,
+            replica,
+            by_counted: Waiters::default(),
+            by_high_watermark: Waiters::default(),
+            inbox: Vec::new(),
+            flush_under_way: false,
+            flush_due: None,
+        }
+    }
+
+    pub fn partition(&self) -> &Arc<Partition> {
+        &self.partition
+    }
+
+    pub fn log(&self) -> &PartitionLog {
+        &self.log
+    }
+
+    pub fn log_mut(&mut self) -> &mut PartitionLog {
+        &mut self.log
+    }
+
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    pub fn flush_due(&self) -> Option<MonoTime> {
+        self.flush_due.filter(|_| !self.flush_under_way)
+    }
+
+    /// Puts a batch aside for the next [`Owner::write`]; whether it is the first.
+    pub fn enqueue(&mut self, append: Append) -> bool {
+        self.inbox.push(append);
+        self.inbox.len() == 1
+    }
+
+    /// Appends everything that was put aside, as one write.
+    pub fn write(&mut self, moment: Moment) {
+        let mut appends = std::mem::take(&mut self.inbox);
+        let Some(epoch) = self.admit(&mut appends, moment) else { return };
+        if appends.is_empty() {
+            return;
+        }
+        let mut batches: Vec<&mut [u8]> = appends.iter_mut().map(|append| &mut append.batch[..]).collect();
+        let results = self.log.append_many(&mut batches, moment.wall, epoch, AppendOrigin::Client);
+        let had_unflushed = self.unflushed() > 0;
+        self.replica.appended(self.partition.view().log_end_offset());
+        if !had_unflushed && self.unflushed() > 0 {
+            self.flush_due = self.due_after(moment.mono);
+        }
+        for (append, result) in appends.into_iter().zip(results) {
+            self.conclude(append, result);
+        }
+        self.advance();
+    }
+
+    /// Refuses what must not be appended now; `None` if that is everything.
+    fn admit(&mut self, appends: &mut Vec<Append>, moment: Moment) -> Option<LeaderEpoch> {
+        let refuse_all = |appends: &mut Vec<Append>, error| {
+            appends.drain(..).for_each(|append| append.ack.answer(AppendOutcome::failed(error)));
+        };
+        if self.partition.is_offline() {
+            refuse_all(appends, ErrorCode::KafkaStorageError);
+            return None;
+        }
+        let Some(leader) = self.replica.leader().filter(|_| moment.may_lead) else {
+            refuse_all(appends, ErrorCode::NotLeaderOrFollower);
+            return None;
+        };
+        let epoch = leader.epoch();
+        if !leader.has_min_isr() {
+            let (refused, kept) = appends.drain(..).partition(|append| append.required == RequiredAcks::All);
+            *appends = kept;
+            let mut refused: Vec<Append> = refused;
+            refuse_all(&mut refused, ErrorCode::NotEnoughReplicas);
+        }
+        Some(epoch)
+    }
+
+    fn conclude(&mut self, append: Append, result: Result<AppendInfo, AppendError>) {
+        let info = match result {
+            Ok(info) => info,
+            Err(error) => {
+                if matches!(error, AppendError::LogDirOffline) {
+                    self.fail();
+                }
+                append.ack.answer(AppendOutcome::failed_because(error_map::append(&error), error.to_string()));
+                return;
+            }
+        };
+        let outcome = AppendOutcome {
+            error: ErrorCode::None,
+            message: None,
+            record_indexes: Vec::new(),
+            base_offset: info.base_offset,
+            log_append_time: info.log_append_time,
+            log_start_offset: self.partition.view().log_start_offset(),
+        };
+        let until = info.last_offset.plus(1);
+        match append.required {
+            RequiredAcks::None => append.ack.answer(outcome),
+            RequiredAcks::Leader => self.by_counted.park(until, (append.ack, outcome)),
+            RequiredAcks::All => self.by_high_watermark.park(until, (append.ack, outcome)),
+        }
+    }
+
+    /// Lets everybody know how far things have come.
+    fn advance(&mut self) {
+        for (ack, outcome) in self.by_counted.pass(self.replica.counted()) {
+            ack.answer(outcome);
+        }
+        let moved = self.replica.advance_high_watermark();
+        if let Some(high_watermark) = moved {
+            self.log.advance_high_watermark(high_watermark);
+            self.partition.publish_high_watermark(high_watermark);
+        }
+        // Also without a move: a repeated batch may wait for what was passed long ago.
+        for (ack, outcome) in self.by_high_watermark.pass(self.replica.high_watermark()) {
+            ack.answer(outcome);
+        }
+        if moved.is_some() {
+            self.publish_leader();
+            self.partition.waiters.tell();
+        }
+    }
+
+    /// The next flush, if one is wanted now and none is under way.
+    pub fn wanted_flush(&mut self, now: MonoTime) -> Option<FlushTicket> {
+        if self.flush_under_way || self.unflushed() == 0 || self.partition.is_offline() {
+            return None;
+        }
+        let config = self.partition.config();
+        let wanted = match config.durability {
+            Durability::Flushed => true,
+            Durability::Replicated => {
+                self.unflushed() >= config.flush_messages || self.flush_due.is_some_and(|due| due <= now)
+            }
+        };
+        drop(config);
+        if wanted { self.start_flush() } else { None }
+    }
+
+    /// A flush whatever the topic's policy says.
+    pub fn start_flush(&mut self) -> Option<FlushTicket> {
+        if self.flush_under_way {
+            return None;
+        }
+        let ticket = self.log.flush_ticket()?;
+        self.flush_under_way = true;
+        self.flush_due = None;
+        Some(ticket)
+    }
+
+    pub fn flushed(&mut self, outcome: FlushOutcome, now: MonoTime) {
+        self.flush_under_way = false;
+        match self.log.flushed(outcome) {
+            Ok(flushed_offset) => {
+                self.replica.flushed(flushed_offset);
+                if self.unflushed() > 0 && self.flush_due.is_none() {
+                    self.flush_due = self.due_after(now);
+                }
+                self.advance();
+            }
+            Err(_) => self.fail(),
+        }
+    }
+
+    /// Leads from now on, or hears news of its epoch.
+    pub fn lead(&mut self, registration: &Registration) {
+        let min_insync_replicas = min_insync_replicas(&self.partition.config());
+        let is_new = self.replica.lead(registration, min_insync_replicas);
+        if is_new && let Err(error) = self.log.begin_epoch(registration.leader_epoch) {
+            error!(tp = %self.partition.tp(), %error, "the leader epoch cannot be stored");
+            self.fail();
+            return;
+        }
+        self.publish_leader();
+        if self.replica.leader().is_some_and(|leader| !leader.has_min_isr()) {
+            // The records stay and may still commit; who waits is told what is known.
+            fail_all(&mut self.by_high_watermark, ErrorCode::NotEnoughReplicasAfterAppend);
+        }
+        self.advance();
+    }
+
+    pub fn resign(&mut self, error: ErrorCode) {
+        self.replica.resign();
+        self.publish_leader();
+        fail_all(&mut self.by_high_watermark, error);
+        fail_all(&mut self.by_counted, error);
+        self.partition.waiters.tell();
+    }
+
+    pub fn configure(&mut self, config: TopicConfig, log_config: LogConfig) {
+        self.replica.configure(config.durability, min_insync_replicas(&config));
+        self.log.set_config(log_config);
+        self.partition.set_config(config);
+        self.publish_leader();
+        self.advance();
+    }
+
+    /// After the log's start has moved.
+    pub fn log_started(&mut self) {
+        self.replica.log_started(self.partition.view().log_start_offset());
+        self.partition.publish_high_watermark(self.replica.high_watermark());
+    }
+
+    /// The disk failed: nothing is served from here until the broker starts again.
+    pub fn fail(&mut self) {
+        if !self.partition.is_offline() {
+            error!(tp = %self.partition.tp(), dir = %self.partition.dir.display(), "partition is offline: its disk failed");
+            self.partition.publish_offline();
+        }
+        self.resign(ErrorCode::KafkaStorageError);
+    }
+
+    /// Gives the log back, with nobody waiting any more.
+    pub fn into_log(mut self, error: ErrorCode) -> PartitionLog {
+        for append in self.inbox.drain(..) {
+            append.ack.answer(AppendOutcome::failed(error));
+        }
+        self.resign(error);
+        self.log
+    }
+
+    /// Records above the high watermark.
+    pub fn lag(&self) -> i64 {
+        self.replica.log_end_offset().since(self.replica.high_watermark())
+    }
+
+    fn publish_leader(&self) {
+        let leader = self.replica.leader();
+        let has_min_isr = leader.is_some_and(Leader::has_min_isr);
+        self.partition.publish_leader(self.replica.leader_epoch(), has_min_isr, self.replica.knows_latest());
+    }
+
+    /// Records that a power cut would take.
+    fn unflushed(&self) -> i64 {
+        self.replica.log_end_offset().since(self.replica.flushed_offset())
+    }
+
+    fn due_after(&self, now: MonoTime) -> Option<MonoTime> {
+        let config = self.partition.config();
+        match config.durability {
+            Durability::Flushed => None,
+            Durability::Replicated => {
+                let flush_ms = u64::try_from(config.flush_ms).unwrap_or(0);
+                Some(now.plus(Duration::from_millis(flush_ms)))
+            }
+        }
+    }
+}
+
+/// How a log that was just opened becomes a replica.
+pub fn replica_of(node: NodeId, config: &TopicConfig, partition: &Partition) -> Replica {
+    let view = partition.view();
+    let ends = LogEnds {
+        log_start_offset: view.log_start_offset(),
+        log_end_offset: view.log_end_offset(),
+        flushed_offset: view.flushed_offset(),
+    };
+    Replica::new(node, config.durability, ends, partition.high_watermark())
+}
+
+fn fail_all(waiters: &mut Waiters<(Ack, AppendOutcome)>, error: ErrorCode) {
+    for (ack, _) in waiters.drain() {
+        ack.answer(AppendOutcome::failed(error));
+    }
+}
+
+fn min_insync_replicas(config: &TopicConfig) -> usize {
+    usize::try_from(config.min_insync_replicas).unwrap_or(1)
+}
+
+impl std::fmt::Debug for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Owner").field("tp", &self.partition.tp()).field("replica", &self.replica).finish()
+    }
+}

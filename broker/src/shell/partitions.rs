@@ -1,0 +1,243 @@
+//! The partitions that have a replica here, as everyone but the owner of the log sees them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
+
+use arc_swap::{ArcSwap, Guard};
+use thalweg_model::{ErrorCode, LeaderEpoch, Offset, PartitionIndex, TopicConfig, TopicId, TopicName, TopicPartition};
+use thalweg_storage::ReadView;
+
+use super::fetch_wait::FetchWaiters;
+
+/// One replica. Its log belongs to a worker thread; what is here may be read from any thread without locks.
+#[derive(Debug)]
+pub struct Partition {
+    /// Unlike any other partition's of this process, whatever their names.
+    pub number: u64,
+    pub topic: TopicName,
+    pub topic_id: TopicId,
+    pub index: PartitionIndex,
+    /// Which worker owns the log.
+    pub worker: usize,
+    /// The log directory that the partition lies in.
+    pub dir: PathBuf,
+    view: Arc<ReadView>,
+    config: ArcSwap<TopicConfig>,
+    high_watermark: AtomicI64,
+    /// -1 while this replica does not lead.
+    leader_epoch: AtomicI32,
+    knows_latest: AtomicBool,
+    has_min_isr: AtomicBool,
+    offline: AtomicBool,
+    pub waiters: FetchWaiters,
+}
+
+/// What a consumer may see of a partition, taken at one moment (REPLICATION L9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visible {
+    pub high_watermark: Offset,
+    pub last_stable_offset: Offset,
+    pub log_start_offset: Offset,
+}
+
+/// Every partition here, by topic. Changes are rare and copy the map; reads take no lock.
+#[derive(Debug, Default)]
+pub struct Partitions {
+    topics: ArcSwap<HashMap<TopicName, Arc<LocalTopic>>>,
+    names: ArcSwap<HashMap<TopicId, TopicName>>,
+}
+
+/// The partitions of one topic that are here.
+#[derive(Clone, Debug)]
+pub struct LocalTopic {
+    pub id: TopicId,
+    /// By partition index.
+    partitions: Vec<Option<Arc<Partition>>>,
+}
+
+/// How a partition is to be made known.
+pub struct NewPartition {
+    pub topic: TopicName,
+    pub topic_id: TopicId,
+    pub index: PartitionIndex,
+    pub worker: usize,
+    pub dir: PathBuf,
+    pub view: Arc<ReadView>,
+    pub config: TopicConfig,
+    pub high_watermark: Offset,
+}
+
+impl Partition {
+    pub fn new(new: NewPartition) -> Partition {
+        Partition {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            topic: new.topic,
+            topic_id: new.topic_id,
+            index: new.index,
+            worker: new.worker,
+            dir: new.dir,
+            view: new.view,
+            config: ArcSwap::from_pointee(new.config),
+            high_watermark: AtomicI64::new(new.high_watermark.0),
+            leader_epoch: AtomicI32::new(LeaderEpoch::NONE.0),
+            knows_latest: AtomicBool::new(false),
+            has_min_isr: AtomicBool::new(false),
+            offline: AtomicBool::new(false),
+            waiters: FetchWaiters::default(),
+        }
+    }
+
+    pub fn tp(&self) -> TopicPartition {
+        TopicPartition::new(self.topic.clone(), self.index)
+    }
+
+    pub fn view(&self) -> &ReadView {
+        &self.view
+    }
+
+    pub fn config(&self) -> Guard<Arc<TopicConfig>> {
+        self.config.load()
+    }
+
+    /// The epoch in which this replica leads; `None` while it does not.
+    pub fn leader_epoch(&self) -> Option<LeaderEpoch> {
+        let epoch = self.leader_epoch.load(Ordering::Acquire);
+        (epoch >= 0).then_some(LeaderEpoch(epoch))
+    }
+
+    pub fn is_offline(&self) -> bool {
+        self.offline.load(Ordering::Acquire)
+    }
+
+    pub fn has_min_isr(&self) -> bool {
+        self.has_min_isr.load(Ordering::Acquire)
+    }
+
+    /// Whether the leader knows what is committed; right after an election it does not (L9).
+    pub fn knows_latest(&self) -> bool {
+        self.knows_latest.load(Ordering::Acquire)
+    }
+
+    pub fn high_watermark(&self) -> Offset {
+        Offset(self.high_watermark.load(Ordering::Acquire))
+    }
+
+    /// Bounds of what consumers see. The start is taken first and may lag; it never lies above the watermark.
+    pub fn visible(&self) -> Visible {
+        let log_start_offset = self.view.log_start_offset();
+        let high_watermark = self.high_watermark().max(log_start_offset);
+        Visible {
+            high_watermark,
+            last_stable_offset: self.view.last_stable_offset().min(high_watermark),
+            log_start_offset,
+        }
+    }
+
+    /// Whether a request that names `asked` as its epoch may be served by this replica as the leader.
+    ///
+    /// # Errors
+    /// Offline 56, not the leader 6, an older epoch 74, a newer one 75.
+    pub fn check_leader(&self, asked: LeaderEpoch) -> Result<LeaderEpoch, ErrorCode> {
+        if self.is_offline() {
+            return Err(ErrorCode::KafkaStorageError);
+        }
+        let epoch = self.leader_epoch().ok_or(ErrorCode::NotLeaderOrFollower)?;
+        if asked == LeaderEpoch::NONE || asked == epoch {
+            Ok(epoch)
+        } else if asked < epoch {
+            Err(ErrorCode::FencedLeaderEpoch)
+        } else {
+            Err(ErrorCode::UnknownLeaderEpoch)
+        }
+    }
+
+    // What follows is for the owner of the log alone.
+
+    pub(super) fn set_config(&self, config: TopicConfig) {
+        self.config.store(Arc::new(config));
+    }
+
+    pub(super) fn publish_high_watermark(&self, high_watermark: Offset) {
+        self.high_watermark.store(high_watermark.0, Ordering::Release);
+    }
+
+    pub(super) fn publish_leader(&self, epoch: Option<LeaderEpoch>, has_min_isr: bool, knows_latest: bool) {
+        self.has_min_isr.store(has_min_isr, Ordering::Release);
+        self.knows_latest.store(knows_latest, Ordering::Release);
+        self.leader_epoch.store(epoch.unwrap_or(LeaderEpoch::NONE).0, Ordering::Release);
+    }
+
+    pub(super) fn publish_offline(&self) {
+        self.offline.store(true, Ordering::Release);
+    }
+}
+
+impl LocalTopic {
+    pub fn partition(&self, index: PartitionIndex) -> Option<&Arc<Partition>> {
+        self.partitions.get(usize::try_from(index.0).ok()?)?.as_ref()
+    }
+
+    pub fn partitions(&self) -> impl Iterator<Item = &Arc<Partition>> {
+        self.partitions.iter().flatten()
+    }
+}
+
+impl Partitions {
+    pub fn topic(&self, name: &str) -> Option<Arc<LocalTopic>> {
+        self.topics.load().get(name).map(Arc::clone)
+    }
+
+    pub fn topic_by_id(&self, id: TopicId) -> Option<Arc<LocalTopic>> {
+        let names = self.names.load();
+        self.topic(names.get(&id)?.as_str())
+    }
+
+    pub fn partition(&self, topic: &str, index: PartitionIndex) -> Option<Arc<Partition>> {
+        self.topics.load().get(topic)?.partition(index).map(Arc::clone)
+    }
+
+    /// All of them, in no order.
+    pub fn all(&self) -> Vec<Arc<Partition>> {
+        self.topics.load().values().flat_map(|topic| topic.partitions()).map(Arc::clone).collect()
+    }
+
+    /// Makes partitions known. Only one task changes the set.
+    pub(super) fn add(&self, added: Vec<Arc<Partition>>) {
+        let mut topics = HashMap::clone(&self.topics.load());
+        let mut names = HashMap::clone(&self.names.load());
+        for partition in added {
+            let id = partition.topic_id;
+            let topic = topics
+                .entry(partition.topic.clone())
+                .or_insert_with(|| Arc::new(LocalTopic { id, partitions: Vec::new() }));
+            let topic = Arc::make_mut(topic);
+            topic.id = id;
+            names.insert(id, partition.topic.clone());
+            let Ok(slot) = usize::try_from(partition.index.0) else { continue };
+            if topic.partitions.len() <= slot {
+                topic.partitions.resize(slot + 1, None);
+            }
+            topic.partitions[slot] = Some(partition);
+        }
+        self.names.store(Arc::new(names));
+        self.topics.store(Arc::new(topics));
+    }
+
+    /// Forgets one life of a topic; returns the partitions that it had here.
+    pub(super) fn remove(&self, name: &TopicName, id: TopicId) -> Vec<Arc<Partition>> {
+        let mut topics = HashMap::clone(&self.topics.load());
+        if topics.get(name).is_none_or(|topic| topic.id != id) {
+            return Vec::new();
+        }
+        let removed = topics.remove(name);
+        let mut names = HashMap::clone(&self.names.load());
+        names.remove(&id);
+        self.topics.store(Arc::new(topics));
+        self.names.store(Arc::new(names));
+        removed.map(|topic| topic.partitions().map(Arc::clone).collect()).unwrap_or_default()
+    }
+}
+
+static NUMBERS: AtomicU64 = AtomicU64::new(0);

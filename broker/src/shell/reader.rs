@@ -1,0 +1,205 @@
+//! Reads what a fetch wants from the logs of this broker, as slices of files.
+
+use std::sync::Arc;
+
+use thalweg_model::{ErrorCode, Offset};
+use thalweg_storage::{AbortedTxn, LogSlice};
+use thalweg_world::send::FileSlice;
+use tracing::error;
+
+use super::fetch_wait::Parked;
+use super::partitions::{LocalTopic, Partition, Visible};
+use crate::api::error_map;
+use crate::machine::fetch_session::{TopicKey, Wanted};
+use crate::services::Services;
+
+/// The partitions of one fetch, found once.
+pub struct Reader<'a> {
+    services: &'a Services,
+    bounds: ReadBounds,
+    wanted: &'a [Wanted],
+    found: Vec<Result<Arc<Partition>, ErrorCode>>,
+}
+
+/// Bounds of a fetch as a whole.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadBounds {
+    pub bytes_max: usize,
+    /// Up to the last stable offset, with the aborted transactions (read_committed).
+    pub committed_only: bool,
+}
+
+/// What one partition gives.
+#[derive(Clone, Debug)]
+pub struct PartitionRead {
+    pub error: ErrorCode,
+    pub visible: Visible,
+    pub slices: Vec<FileSlice>,
+    /// `None` unless only committed records are read.
+    pub aborted: Option<Vec<AbortedTxn>>,
+}
+
+impl PartitionRead {
+    pub fn bytes(&self) -> u64 {
+        self.slices.iter().map(|slice| slice.length).sum()
+    }
+
+    fn failed(error: ErrorCode, visible: Visible) -> PartitionRead {
+        PartitionRead { error, visible, slices: Vec::new(), aborted: None }
+    }
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(services: &'a Services, bounds: ReadBounds, wanted: &'a [Wanted]) -> Reader<'a> {
+        let mut topic: Option<(&TopicKey, Option<Arc<LocalTopic>>)> = None;
+        let mut found = Vec::with_capacity(wanted.len());
+        for wanted in wanted {
+            let key = &wanted.key.topic;
+            // Partitions of one topic mostly stand together.
+            if topic.as_ref().is_none_or(|(last, _)| *last != key) {
+                topic = Some((key, local_topic(services, key)));
+            }
+            let local = topic.as_ref().and_then(|(_, local)| local.as_ref());
+            found.push(find(services, wanted, local));
+        }
+        Reader { services, bounds, wanted, found }
+    }
+
+    /// Reads every partition within the bounds, in order: what comes first is given first.
+    pub fn read_all(&self) -> Vec<PartitionRead> {
+        let mut left = self.bounds.bytes_max;
+        let mut any = false;
+        let mut reads = Vec::with_capacity(self.wanted.len());
+        for index in 0..self.wanted.len() {
+            let read = self.read(index, left, !any);
+            let bytes = usize::try_from(read.bytes()).unwrap_or(usize::MAX);
+            any |= bytes > 0;
+            left = left.saturating_sub(bytes);
+            reads.push(read);
+        }
+        reads
+    }
+
+    /// Asks to be told, as `index`, when the partition's visible end moves.
+    pub fn park(&self, index: usize, parked: &Parked) {
+        if let Some(Ok(partition)) = self.found.get(index) {
+            partition.waiters.park(index, parked.wait());
+        }
+    }
+
+    /// How many bytes the partition could give now; `None` if it cannot be read.
+    pub fn available(&self, index: usize) -> Option<u64> {
+        let read = self.read(index, self.bounds.bytes_max, true);
+        (!read.error.is_error()).then(|| read.bytes())
+    }
+
+    fn read(&self, index: usize, bytes_left: usize, at_least_one: bool) -> PartitionRead {
+        let (Some(found), Some(wanted)) = (self.found.get(index), self.wanted.get(index)) else {
+            return PartitionRead::failed(ErrorCode::UnknownServerError, NOTHING_VISIBLE);
+        };
+        let partition = match found {
+            Ok(partition) => partition,
+            Err(error) => return PartitionRead::failed(*error, NOTHING_VISIBLE),
+        };
+        if !self.services.may_lead() {
+            return PartitionRead::failed(ErrorCode::NotLeaderOrFollower, NOTHING_VISIBLE);
+        }
+        if let Err(error) = partition.check_leader(wanted.current_leader_epoch) {
+            return PartitionRead::failed(error, NOTHING_VISIBLE);
+        }
+        // Both bounds in one look (L9).
+        let visible = partition.visible();
+        let bound = if self.bounds.committed_only { visible.last_stable_offset } else { visible.high_watermark };
+        let bytes_max = usize::try_from(wanted.max_bytes).unwrap_or(0).min(bytes_left);
+        match slices(partition, wanted.fetch_offset, bound, bytes_max, at_least_one) {
+            Ok(slices) => {
+                let aborted = self.bounds.committed_only.then(|| aborted(partition, wanted.fetch_offset, &slices));
+                let slices = slices.into_iter().map(file_slice).collect();
+                PartitionRead { error: ErrorCode::None, visible, slices, aborted }
+            }
+            Err(error) => {
+                let code = error_map::read(&error);
+                if code != ErrorCode::OffsetOutOfRange {
+                    error!(tp = %partition.tp(), offset = %wanted.fetch_offset, %error, "a log cannot be read");
+                }
+                PartitionRead::failed(code, visible)
+            }
+        }
+    }
+}
+
+/// Whole batches from `from` on, over as many segments as the bounds allow.
+fn slices(
+    partition: &Partition,
+    from: Offset,
+    bound: Offset,
+    bytes_max: usize,
+    at_least_one: bool,
+) -> Result<Vec<LogSlice>, thalweg_storage::ReadError> {
+    let view = partition.view();
+    let first = view.read(from, bound, bytes_max, at_least_one)?;
+    let mut slices = Vec::with_capacity(1);
+    let mut left = bytes_max.saturating_sub(first.len);
+    let mut next = first.next_offset;
+    if first.is_empty() {
+        return Ok(slices);
+    }
+    slices.push(first);
+    while left > 0 && next < bound && slices.len() < SLICES_MAX {
+        // The log may have been cut behind what was read: what is there is answered.
+        let Ok(slice) = view.read(next, bound, left, false) else { break };
+        if slice.is_empty() {
+            break;
+        }
+        left = left.saturating_sub(slice.len);
+        next = slice.next_offset;
+        slices.push(slice);
+    }
+    Ok(slices)
+}
+
+fn aborted(partition: &Partition, from: Offset, slices: &[LogSlice]) -> Vec<AbortedTxn> {
+    let Some((first, last)) = slices.first().zip(slices.last()) else { return Vec::new() };
+    let from = first.first_offset.min(from);
+    partition.view().aborted_transactions(from, last.next_offset).unwrap_or_else(|error| {
+        error!(tp = %partition.tp(), %error, "the transaction index cannot be read");
+        Vec::new()
+    })
+}
+
+fn file_slice(slice: LogSlice) -> FileSlice {
+    FileSlice { file: slice.file, position: slice.position, length: slice.len as u64 }
+}
+
+fn local_topic(services: &Services, key: &TopicKey) -> Option<Arc<LocalTopic>> {
+    match key {
+        TopicKey::Name(name) => services.partitions.topic(name.as_str()),
+        TopicKey::Id(id) => services.partitions.topic_by_id(*id),
+    }
+}
+
+fn find(services: &Services, wanted: &Wanted, local: Option<&Arc<LocalTopic>>) -> Result<Arc<Partition>, ErrorCode> {
+    let by_name = matches!(wanted.key.topic, TopicKey::Name(_));
+    if let Some(partition) = local.and_then(|local| local.partition(wanted.key.partition)) {
+        // A session by name goes on with the life that it began with.
+        let other_life = by_name && !wanted.topic_id.is_zero() && wanted.topic_id != partition.topic_id;
+        return if other_life { Err(ErrorCode::InconsistentTopicId) } else { Ok(Arc::clone(partition)) };
+    }
+    let image = services.image();
+    let (topic, unknown) = match &wanted.key.topic {
+        TopicKey::Name(name) => (image.topic(name.as_str()), ErrorCode::UnknownTopicOrPartition),
+        TopicKey::Id(id) => (image.topic_by_id(*id), ErrorCode::UnknownTopicId),
+    };
+    match topic {
+        None => Err(unknown),
+        Some(topic) if topic.partitions.contains_key(&wanted.key.partition) => Err(ErrorCode::NotLeaderOrFollower),
+        Some(_) => Err(ErrorCode::UnknownTopicOrPartition),
+    }
+}
+
+/// What an error says of a partition that cannot be looked at.
+const NOTHING_VISIBLE: Visible =
+    Visible { high_watermark: Offset::NONE, last_stable_offset: Offset::NONE, log_start_offset: Offset::NONE };
+
+/// Files that one partition's share of an answer may span.
+const SLICES_MAX: usize = 16;

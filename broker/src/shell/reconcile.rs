@@ -1,0 +1,241 @@
+//! Brings about what the image says: logs that should exist do, leaders lead, what is gone goes.
+//!
+//! One task at a time; by the time [`Reconciler::apply`] returns, the partitions serve as the image says.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use thalweg_model::{ErrorCode, PartitionIndex, TopicConfig, TopicId, TopicName, TopicPartition};
+use thalweg_storage::{LogConfig, LogDir, OpenError, PartitionLog};
+use tracing::{error, info, warn};
+
+use super::dirs::{Dirs, FoundLog};
+use super::owner::{Owner, replica_of};
+use super::partitions::{NewPartition, Partition};
+use crate::machine::image::{Changes, Image, PartitionImage};
+use crate::machine::leader::Registration;
+use crate::services::Services;
+
+/// Owner of the set of local partitions.
+pub struct Reconciler {
+    services: Arc<Services>,
+    dirs: Arc<Dirs>,
+    /// Found at start and not yet claimed by the image.
+    found: HashMap<TopicPartition, FoundLog>,
+    is_first: bool,
+}
+
+/// A partition that should be here and is not yet.
+struct Wanted {
+    tp: TopicPartition,
+    topic_id: TopicId,
+    config: TopicConfig,
+}
+
+impl Reconciler {
+    pub fn new(services: Arc<Services>, dirs: Arc<Dirs>, found: Vec<FoundLog>) -> Reconciler {
+        let found = found.into_iter().map(|found| (found.log.topic_partition().clone(), found)).collect();
+        Reconciler { services, dirs, found, is_first: true }
+    }
+
+    pub async fn apply(&mut self, image: &Image, changes: &Changes) {
+        self.remove(changes).await;
+        self.open(image, changes).await;
+        self.lead(image, changes).await;
+        self.configure(image, changes);
+        if std::mem::take(&mut self.is_first) {
+            self.set_aside_unknown().await;
+        }
+    }
+
+    async fn remove(&mut self, changes: &Changes) {
+        for (name, id) in &changes.removed {
+            let partitions = self.services.partitions.remove(name, *id);
+            if partitions.is_empty() {
+                continue;
+            }
+            let mut gone: Vec<(PathBuf, TopicPartition)> = Vec::new();
+            for partition in &partitions {
+                if let Ok(owner) = self.services.workers().release(partition).await {
+                    drop(owner.into_log(ErrorCode::UnknownTopicOrPartition));
+                }
+                gone.push((partition.dir.clone(), partition.tp()));
+            }
+            let dirs = Arc::clone(&self.dirs);
+            let deleted = tokio::task::spawn_blocking(move || {
+                gone.iter().for_each(|(path, tp)| dirs.delete(path, tp));
+            });
+            // Only the names go now; the space is freed off this path. Cancelled only at shutdown.
+            let _ = deleted.await;
+            let dirs = Arc::clone(&self.dirs);
+            tokio::task::spawn_blocking(move || dirs.remove_deleted());
+        }
+    }
+
+    /// Makes or opens the logs of partitions that have a replica here and are not known yet.
+    async fn open(&mut self, image: &Image, changes: &Changes) {
+        let mut new = Vec::new();
+        for (topic, index) in &changes.partitions {
+            let Some(wanted) = self.wanted(image, topic, *index) else { continue };
+            let found = self.found.remove(&wanted.tp);
+            let (dirs, services) = (Arc::clone(&self.dirs), Arc::clone(&self.services));
+            new.push(tokio::task::spawn_blocking(move || open_one(&services, &dirs, wanted, found)));
+        }
+        let mut added = Vec::new();
+        for opened in join_all(new).await {
+            let Ok(Some(owner)) = opened else { continue };
+            added.push(Arc::clone(owner.partition()));
+            self.services.workers().give(owner);
+        }
+        if !added.is_empty() {
+            self.services.partitions.add(added);
+        }
+    }
+
+    fn wanted(&self, image: &Image, topic: &TopicName, index: PartitionIndex) -> Option<Wanted> {
+        let topic = image.topic(topic.as_str())?;
+        let registration = topic.partitions.get(&index)?;
+        let is_here = registration.replicas.contains(&self.services.node_id());
+        if !is_here || self.services.partitions.partition(topic.name.as_str(), index).is_some() {
+            return None;
+        }
+        Some(Wanted {
+            tp: TopicPartition::new(topic.name.clone(), index),
+            topic_id: topic.id,
+            config: self.services.topic_config(image, topic.name.as_str()),
+        })
+    }
+
+    /// Tells the owners of changed partitions who leads.
+    async fn lead(&self, image: &Image, changes: &Changes) {
+        let node = self.services.node_id();
+        let mut told = Vec::new();
+        for (topic, index) in &changes.partitions {
+            let Some(partition) = self.services.partitions.partition(topic.as_str(), *index) else { continue };
+            let Some(registered) = image.partition(topic.as_str(), *index) else { continue };
+            let leads = registered.leader == Some(node);
+            let registration = registration_of(registered);
+            let services = Arc::clone(&self.services);
+            told.push(async move {
+                let order = move |owner: &mut Owner| {
+                    if leads { owner.lead(&registration) } else { owner.resign(ErrorCode::NotLeaderOrFollower) }
+                };
+                // Gone means that its worker stopped: the broker is going down.
+                let _ = services.workers().ask(&partition, order).await;
+            });
+        }
+        join_all(told).await;
+    }
+
+    fn configure(&self, image: &Image, changes: &Changes) {
+        for name in &changes.configs {
+            let Some(topic) = self.services.partitions.topic(name.as_str()) else { continue };
+            let config = self.services.topic_config(image, name.as_str());
+            let log_config = log_config(&self.services, &config);
+            for partition in topic.partitions() {
+                let (config, log_config) = (config.clone(), log_config.clone());
+                self.services.workers().tell(partition, move |owner| owner.configure(config, log_config));
+            }
+        }
+    }
+
+    /// Logs that no topic claims: of a topic that was deleted while this broker was away, or of a lost coordinator.
+    async fn set_aside_unknown(&mut self) {
+        let found = std::mem::take(&mut self.found);
+        if found.is_empty() {
+            return;
+        }
+        let set_aside = tokio::task::spawn_blocking(move || found.into_values().for_each(set_aside));
+        // Cancelled only at shutdown.
+        let _ = set_aside.await;
+    }
+}
+
+/// The configuration of a topic's logs on this broker.
+pub fn log_config(services: &Services, config: &TopicConfig) -> LogConfig {
+    LogConfig {
+        producer_id_expiration_ms: services.config.properties.number("producer.id.expiration.ms"),
+        ..LogConfig::from_topic(config)
+    }
+}
+
+fn open_one(services: &Services, dirs: &Dirs, wanted: Wanted, found: Option<FoundLog>) -> Option<Owner> {
+    let log_config = log_config(services, &wanted.config);
+    let (dir, log) = match found {
+        Some(mut found) if found.log.topic_id() == wanted.topic_id => {
+            found.log.set_config(log_config);
+            dirs.count(found.dir.path());
+            (found.dir, found.log)
+        }
+        other => {
+            if let Some(other_life) = other {
+                set_aside(other_life);
+            }
+            open_or_create(dirs, &wanted, log_config)?
+        }
+    };
+    let partition = Partition::new(NewPartition {
+        worker: services.workers().owner_of(wanted.topic_id, wanted.tp.partition),
+        topic_id: wanted.topic_id,
+        index: wanted.tp.partition,
+        dir: dir.path().to_owned(),
+        view: log.view(),
+        // A watermark of another life of the name would be put within this log, which is empty then.
+        high_watermark: dirs.high_watermark(&wanted.tp).max(log.log_start_offset()).min(log.log_end_offset()),
+        topic: wanted.tp.topic,
+        config: wanted.config,
+    });
+    let replica = replica_of(services.node_id(), &partition.config(), &partition);
+    Some(Owner::new(Arc::new(partition), log, replica))
+}
+
+fn open_or_create(dirs: &Dirs, wanted: &Wanted, config: LogConfig) -> Option<(Arc<LogDir>, PartitionLog)> {
+    // One that could not be opened at start, or was half made, is where it was.
+    for dir in dirs.all() {
+        match dir.open_partition(&wanted.tp, wanted.topic_id, config.clone()) {
+            Ok(log) => {
+                dirs.count(dir.path());
+                return Some((Arc::clone(dir), log));
+            }
+            Err(OpenError::NotFound { .. } | OpenError::LogDirOffline) => {}
+            Err(error) => {
+                error!(tp = %wanted.tp, %error, "a partition is not served: its log cannot be opened");
+                return None;
+            }
+        }
+    }
+    let Some(dir) = dirs.place() else {
+        error!(tp = %wanted.tp, "a partition cannot be made: no log directory works");
+        return None;
+    };
+    match dir.create_partition(&wanted.tp, wanted.topic_id, config) {
+        Ok(log) => {
+            info!(tp = %wanted.tp, topic_id = %wanted.topic_id, dir = %dir.path().display(), "partition made");
+            Some((dir, log))
+        }
+        Err(error) => {
+            error!(tp = %wanted.tp, %error, "a partition cannot be made");
+            None
+        }
+    }
+}
+
+fn set_aside(found: FoundLog) {
+    let tp = found.log.topic_partition().clone();
+    let topic_id = found.log.topic_id();
+    drop(found.log);
+    match found.dir.set_aside_partition(&tp) {
+        Ok(name) => warn!(%tp, %topic_id, %name, "no topic claims this log; it is set aside"),
+        Err(error) => error!(%tp, %error, "a log that no topic claims cannot be set aside"),
+    }
+}
+
+fn registration_of(partition: &PartitionImage) -> Registration {
+    Registration {
+        leader_epoch: partition.leader_epoch,
+        partition_epoch: partition.partition_epoch,
+        isr: partition.isr.clone(),
+    }
+}
