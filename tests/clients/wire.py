@@ -34,6 +34,12 @@ class Wire:
             data += part
         return data
 
+    def versions(self):
+        """ApiVersions v0: {key: (least, greatest version)}."""
+        answer = self.call(18, 0, b"")
+        entries = struct.iter_unpack(">hhh", answer[6:])
+        return {key: (least, greatest) for key, least, greatest in entries}
+
     def create_topic(self, name, partitions=1, **configs):
         """CreateTopics v2, then waits until it serves."""
         pairs = b"".join(string(k.replace("_", ".")) + string(str(v)) for k, v in configs.items())
