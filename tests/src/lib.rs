@@ -9,7 +9,7 @@ pub mod calls;
 pub mod conn;
 pub mod group;
 pub mod node;
-mod target;
+pub mod target;
 
 pub use batch::{Batch, Codec, Record};
 pub use conn::Conn;
