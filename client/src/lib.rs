@@ -22,3 +22,4 @@ pub use error::{ClientError, Result};
 pub use metadata::{BrokerInfo, Metadata, PartitionInfo, TopicInfo};
 pub use offsets::{Isolation, ListedOffset, OffsetSpec};
 pub use producer::{Acks, Delivered, Delivery, Header, Producer, ProducerConfig, ProducerRecord};
+pub use thalweg_wire::records::{Record, RecordHeader, RecordHeaders};

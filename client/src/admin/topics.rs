@@ -14,6 +14,7 @@ use crate::client::Lane;
 use crate::consumer::topic_partition;
 use crate::error::{ClientError, Result};
 use crate::metadata::TopicInfo;
+use crate::offsets::{Isolation, OffsetSpec};
 
 /// A topic to create. What is not given is the broker's default.
 #[derive(Clone, Debug)]
@@ -191,15 +192,18 @@ impl Admin {
     ///
     /// # Errors
     /// A partition without leader.
-    pub async fn topic_ends(&self, topic: &TopicInfo) -> Result<BTreeMap<TopicPartition, std::ops::Range<Offset>>> {
+    pub async fn topic_ends(
+        &self,
+        topic: &TopicInfo,
+        isolation: Isolation,
+    ) -> Result<BTreeMap<TopicPartition, std::ops::Range<Offset>>> {
         let mut partitions = Vec::new();
         for partition in &topic.partitions {
             partitions.push(topic_partition(&topic.name, partition.index)?);
         }
         let ask = |spec| partitions.iter().map(|tp| (tp.clone(), spec)).collect();
-        let starts = ask(crate::OffsetSpec::Earliest);
-        let ends = ask(crate::OffsetSpec::Latest);
-        let isolation = crate::Isolation::ReadUncommitted;
+        let starts = ask(OffsetSpec::Earliest);
+        let ends = ask(OffsetSpec::Latest);
         let (starts, ends) =
             (self.client.list_offsets(&starts, isolation).await?, self.client.list_offsets(&ends, isolation).await?);
         let range = |tp: TopicPartition| {

@@ -65,6 +65,11 @@ impl RecordSet {
         }
     }
 
+    /// Where the set begins, inclusive: the consumer's position before it.
+    pub fn first_offset(&self) -> Offset {
+        self.from
+    }
+
     /// Goes on to the next batch with records for the application; `false` at the end.
     fn open_next(&mut self) -> Result<bool> {
         loop {

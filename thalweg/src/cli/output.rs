@@ -1,0 +1,117 @@
+//! Tables for people, JSON for programs.
+
+use std::io::{self, Write};
+
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+
+use super::failure::Failure;
+
+/// Options of every verb that shows a list.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Output {
+    /// How to print
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Columns for people
+    Table,
+    /// More columns
+    Wide,
+    /// For programs
+    Json,
+}
+
+/// Rows of text in aligned columns.
+#[derive(Debug)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub fn new(headings: &[&str]) -> Table {
+        Table { rows: vec![headings.iter().map(|heading| (*heading).to_owned()).collect()] }
+    }
+
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The rows of text, each ending in a newline; two spaces between columns, none at the end of a line.
+    fn render(&self) -> String {
+        let column_count = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..column_count).map(width).collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let line: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+            text.push_str(line.join("  ").trim_end());
+            text.push('\n');
+        }
+        text
+    }
+
+    pub fn print(&self) -> Result<(), Failure> {
+        Ok(io::stdout().lock().write_all(self.render().as_bytes())?)
+    }
+}
+
+/// One JSON value on one line, then a newline.
+pub fn print_json(value: &Value) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, value)?;
+    Ok(out.write_all(b"\n")?)
+}
+
+/// A line of data.
+pub fn print_line(line: &str) -> Result<(), Failure> {
+    Ok(writeln!(io::stdout().lock(), "{line}")?)
+}
+
+/// A line for people, on stderr.
+pub fn note(line: &str) {
+    // Without a stderr there is nobody to tell.
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Items with commas between, or a dash if there are none.
+pub fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    if items.is_empty() { "-".to_owned() } else { items.join(",") }
+}
+
+/// Thousands apart: `1,234,567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_lines_end_without_spaces() {
+        let mut table = Table::new(&["NAME", "N"]);
+        table.row(vec!["a-long-name".into(), "1".into()]);
+        table.row(vec!["b".into(), String::new()]);
+        assert_eq!(table.render(), "NAME         N\na-long-name  1\nb\n");
+    }
+
+    #[test]
+    fn thousands_are_apart() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+    }
+}

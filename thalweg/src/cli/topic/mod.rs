@@ -1,0 +1,49 @@
+//! `thalweg topic`: the verbs on topics.
+
+mod consume;
+mod create;
+mod delete;
+mod describe;
+mod list;
+mod print;
+mod produce;
+mod start;
+
+use clap::Subcommand;
+
+use super::failure::Failure;
+
+#[derive(Debug, Subcommand)]
+pub enum TopicCommand {
+    /// Create topics
+    Create(create::Create),
+    /// List topics
+    List(list::List),
+    /// Show a topic's partitions, durability and configuration
+    Describe(describe::Describe),
+    /// Delete topics with their records
+    Delete(delete::Delete),
+    /// Write records: one per line of stdin
+    Produce(produce::Produce),
+    /// Read records to stdout
+    Consume(consume::Consume),
+}
+
+pub async fn run(command: TopicCommand) -> Result<(), Failure> {
+    match command {
+        TopicCommand::Create(verb) => verb.run().await,
+        TopicCommand::List(verb) => verb.run().await,
+        TopicCommand::Describe(verb) => verb.run().await,
+        TopicCommand::Delete(verb) => verb.run().await,
+        TopicCommand::Produce(verb) => verb.run().await,
+        TopicCommand::Consume(verb) => verb.run().await,
+    }
+}
+
+/// Splits `key=value`.
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("'{text}' is not of the form key=value")),
+    }
+}
