@@ -30,19 +30,22 @@ struct BrokerSession {
     is_settling: bool,
 }
 
+impl BrokerSession {
+    fn new(registered_index: u64, deadline: MonoTime) -> BrokerSession {
+        BrokerSession { deadline, metadata_index: 0, registered_index, shutdown_index: None, is_settling: false }
+    }
+}
+
 impl BrokerSessions {
     pub fn restore(machine: &Machine, settings: &CoordinatorSettings, now: MonoTime) -> BrokerSessions {
         let deadline = now.plus_ms(u64::from(settings.broker_lease_ms));
         let live = machine.state().brokers().filter(|(_, broker)| !broker.fenced);
-        let index = machine.feed_index();
-        let session = |shutting_down: bool| BrokerSession {
-            deadline,
-            metadata_index: 0,
-            registered_index: index,
-            shutdown_index: shutting_down.then_some(index),
-            is_settling: false,
-        };
-        BrokerSessions(live.map(|(id, broker)| (id, session(broker.shutting_down))).collect())
+        let sessions = live.map(|(id, broker)| {
+            let mut session = BrokerSession::new(registered_at(machine, broker), deadline);
+            session.shutdown_index = broker.shutting_down.then(|| machine.feed_index());
+            (id, session)
+        });
+        BrokerSessions(sessions.collect())
     }
 
     pub fn next_deadline(&self) -> Option<MonoTime> {
@@ -100,14 +103,8 @@ impl Session {
             Outcome::Registered(mut answer) => {
                 if answer.broker_id >= 0 {
                     answer.index = feed_index;
-                    let session = BrokerSession {
-                        deadline: now.plus_ms(u64::from(self.settings.broker_lease_ms)),
-                        metadata_index: 0,
-                        registered_index: feed_index,
-                        shutdown_index: None,
-                        is_settling: false,
-                    };
-                    self.brokers.0.insert(NodeId(answer.broker_id), session);
+                    let deadline = now.plus_ms(u64::from(self.settings.broker_lease_ms));
+                    self.brokers.0.insert(NodeId(answer.broker_id), BrokerSession::new(feed_index, deadline));
                 }
                 answer
             }
@@ -143,13 +140,9 @@ impl Session {
             }
         };
         let lease = u64::from(self.settings.broker_lease_ms);
-        let session = self.brokers.0.entry(id).or_insert_with(|| BrokerSession {
-            deadline: now,
-            metadata_index: 0,
-            registered_index: machine.feed_index(),
-            shutdown_index: None,
-            is_settling: false,
-        });
+        let registered_index = registered_at(machine, stored);
+        let new = || BrokerSession::new(registered_index, now);
+        let session = self.brokers.0.entry(id).or_insert_with(new);
         session.deadline = now.plus_ms(lease);
         session.metadata_index = request.metadata_index.max(session.metadata_index);
         if session.is_settling {
@@ -249,6 +242,11 @@ impl Session {
 fn took_over(stored: &BrokerRecord, request: &RegisterBrokerRequest) -> bool {
     let holds = |id: &bytes::Bytes| request.log_dirs.iter().any(|dir| dir.dir_id == *id);
     request.incarnation > stored.incarnation && !stored.log_dir_ids.is_empty() && stored.log_dir_ids.iter().all(holds)
+}
+
+/// Where the registration is in the feed: its epoch is the index of its entry.
+fn registered_at(machine: &Machine, broker: &BrokerRecord) -> u64 {
+    u64::try_from(broker.epoch).unwrap_or(0).min(machine.feed_index())
 }
 
 fn current<'a>(

@@ -8,6 +8,8 @@ mod commits;
 mod group;
 mod groups;
 mod subscription;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
