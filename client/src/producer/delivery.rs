@@ -85,6 +85,9 @@ impl Outcome {
     }
 
     pub(crate) async fn wait(&self) -> Fate {
+        if let Some(fate) = self.value.get() {
+            return fate.clone();
+        }
         loop {
             // Registered before the look, so that a value set in between wakes us.
             let changed = self.changed.notified();
