@@ -149,7 +149,7 @@ impl Machine {
 
     fn verify(&self, index: u64, leaders: StateHash) -> Result<(), ApplyError> {
         let ours = self.progress.checked_hash;
-        if self.progress.checked_index == index && ours != leaders {
+        if index > 0 && self.progress.checked_index == index && ours != leaders {
             return Err(ApplyError::Diverged { index, ours: ours.0, leaders: leaders.0 });
         }
         Ok(())

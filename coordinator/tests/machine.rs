@@ -1,0 +1,520 @@
+//! The replicated machine: commands in, outcome and records out.
+
+use thalweg_coordinator::registry::context::{Context, Seed};
+use thalweg_coordinator::registry::state::State;
+use thalweg_coordinator::registry::{ApplyError, Machine, Outcome, features};
+use thalweg_coordinator::session::command;
+use thalweg_model::{NodeId, Timestamp};
+use thalweg_proto::v1::command::Kind;
+use thalweg_proto::v1::config_change::Op;
+use thalweg_proto::v1::record::Kind as Record;
+use thalweg_proto::v1::*;
+
+struct Cluster {
+    machine: Machine,
+    index: u64,
+    time_ms: i64,
+}
+
+impl Cluster {
+    /// With `brokers` alive under ids from 1.
+    fn new(brokers: i32) -> Cluster {
+        let mut cluster = Cluster { machine: Machine::default(), index: 0, time_ms: 1_000 };
+        cluster.apply(features::first_command([3; 16]));
+        for id in 1..=brokers {
+            let (outcome, _) = cluster.apply(register(registration(id, 1)));
+            cluster.unfence(&registered(outcome));
+        }
+        cluster
+    }
+
+    fn apply(&mut self, kind: Kind) -> (Outcome, Vec<Record>) {
+        self.index += 1;
+        let context = Context {
+            index: self.index,
+            time: Timestamp(self.time_ms),
+            seed: Seed::new(1, self.index),
+            default_min_isr: 1,
+        };
+        let (outcome, records) = self.machine.apply(&context, &command(kind)).unwrap();
+        self.machine.end_entry(self.index);
+        (outcome, records.into_iter().filter_map(|record| record.kind).collect())
+    }
+
+    fn state(&self) -> &State {
+        self.machine.state()
+    }
+
+    fn unfence(&mut self, broker: &RegisterBrokerResponse) {
+        let RegisterBrokerResponse { broker_id, broker_epoch, .. } = *broker;
+        self.apply(Kind::UnfenceBroker(UnfenceBroker { broker_id, broker_epoch }));
+    }
+
+    fn fence(&mut self, id: i32) {
+        let broker_epoch = self.state().broker(NodeId(id)).unwrap().epoch;
+        self.apply(Kind::FenceBroker(FenceBroker { broker_id: id, broker_epoch }));
+    }
+
+    fn create(&mut self, topics: Vec<NewTopic>) -> Vec<(i32, String)> {
+        match self.apply(Kind::CreateTopics(CreateTopics { topics, partitions_max: 10 })).0 {
+            Outcome::CreatedTopics(topics) => topics.into_iter().map(|topic| told(topic.error)).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn create_one(&mut self, topic: NewTopic) -> (i32, String) {
+        self.create(vec![topic]).remove(0)
+    }
+
+    fn alter(&mut self, resources: Vec<ConfigResource>) -> Vec<(i32, String)> {
+        match self.apply(Kind::AlterConfigs(AlterConfigs { resources })).0 {
+            Outcome::AlteredConfigs(altered) => altered.into_iter().map(|one| told(one.error)).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn config(&self, topic: &str, key: &str) -> Option<&str> {
+        let config = self.state().config(config_record::Resource::Topic, topic)?;
+        config.get(key).map(String::as_str)
+    }
+
+    fn partition(&self, topic: &str, index: i32) -> PartitionRecord {
+        let id = self.state().topic(topic).unwrap().id;
+        self.state().partition(id, index).unwrap().to_record(&[], index)
+    }
+
+    fn commit(&mut self, group_id: &str, offset: i64) {
+        let offsets = vec![CommitOffset { topic: "t".into(), offset, leader_epoch: -1, ..CommitOffset::default() }];
+        let commit = GroupCommit { group_id: group_id.into(), generation_id: -1, offsets, ..GroupCommit::default() };
+        let (outcome, _) = self.apply(Kind::CommitOffsets(commit));
+        assert_eq!(outcome, Outcome::Committed(GroupCommitResult { errors: vec![KafkaError::default()] }));
+    }
+
+    fn expire(&mut self, group_ids: &[&str], retention_ms: i64) {
+        let group_ids = group_ids.iter().map(|id| (*id).to_owned()).collect();
+        self.apply(Kind::ExpireOffsets(ExpireOffsets { group_ids, retention_ms }));
+    }
+}
+
+fn told(error: Option<KafkaError>) -> (i32, String) {
+    error.map(|error| (error.code, error.message)).unwrap_or_default()
+}
+
+fn register(request: RegisterBrokerRequest) -> Kind {
+    Kind::RegisterBroker(RegisterBroker { request: Some(request) })
+}
+
+fn registration(id: i32, incarnation: u64) -> RegisterBrokerRequest {
+    RegisterBrokerRequest {
+        broker_id: id,
+        incarnation,
+        boot_id: "boot".into(),
+        log_dirs: vec![LogDir { dir_id: vec![id as u8; 16].into(), ..LogDir::default() }],
+        endpoints: vec![Endpoint { host: "h".into(), port: 9092, ..Endpoint::default() }],
+        ..RegisterBrokerRequest::default()
+    }
+}
+
+fn registered(outcome: Outcome) -> RegisterBrokerResponse {
+    match outcome {
+        Outcome::Registered(answer) => answer,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn topic(name: &str, partitions: i32, replication_factor: i32) -> NewTopic {
+    NewTopic { name: name.into(), partitions, replication_factor, ..NewTopic::default() }
+}
+
+fn configured(name: &str, factor: i32, configs: &[(&str, &str)]) -> NewTopic {
+    let configs = configs.iter().map(|(key, value)| ConfigEntry { key: (*key).into(), value: Some((*value).into()) });
+    NewTopic { configs: configs.collect(), ..topic(name, 1, factor) }
+}
+
+fn assigned(name: &str, replicas: &[&[i32]]) -> NewTopic {
+    let assignments = replicas
+        .iter()
+        .enumerate()
+        .map(|(partition, replicas)| ReplicaAssignment { partition: partition as i32, replicas: replicas.to_vec() });
+    NewTopic { assignments: assignments.collect(), ..topic(name, -1, -1) }
+}
+
+fn change(key: &str, op: Op, value: Option<&str>) -> ConfigChange {
+    ConfigChange { key: key.into(), op: op as i32, value: value.map(str::to_owned) }
+}
+
+fn on_topic(name: &str, changes: Vec<ConfigChange>) -> ConfigResource {
+    ConfigResource { kind: 2, name: name.into(), changes, replace_all: false }
+}
+
+#[test]
+fn creating_a_topic_emits_the_topic_its_configuration_and_its_partitions() {
+    let mut cluster = Cluster::new(1);
+    let create = CreateTopics {
+        topics: vec![NewTopic { partitions: 2, ..configured("t", 1, &[("retention.ms", "1000")]) }],
+        partitions_max: 10,
+    };
+    let (outcome, records) = cluster.apply(Kind::CreateTopics(create));
+    let Outcome::CreatedTopics(created) = outcome else { panic!() };
+    assert_eq!((created[0].partitions, created[0].replication_factor), (2, 1));
+    let id = &created[0].topic_id;
+    assert!(id.len() == 16 && id.iter().any(|byte| *byte != 0));
+    let kinds: Vec<&str> = records
+        .iter()
+        .map(|record| match record {
+            Record::Topic(topic) => {
+                assert_eq!((&topic.topic_id, topic.created_at_ms), (id, 1_000));
+                "topic"
+            }
+            Record::Config(config) => {
+                assert_eq!((config.key.as_str(), config.value.as_deref()), ("retention.ms", Some("1000")));
+                "config"
+            }
+            Record::Partition(partition) => {
+                assert_eq!((&partition.replicas, &partition.isr, partition.leader), (&vec![1], &vec![1], 1));
+                "partition"
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(kinds, ["topic", "config", "partition", "partition"]);
+}
+
+/// Case 77 and its neighbours: each cause has its code, and the message says the way out.
+#[test]
+fn each_reason_not_to_create_a_topic_has_its_own_code() {
+    let mut cluster = Cluster::new(2);
+    assert_eq!(cluster.create_one(topic("a.b", 1, 1)).0, 0);
+    let cases: Vec<(NewTopic, i32, &str)> = vec![
+        (topic("a.b", 1, 1), 36, "exists already"),
+        (topic("a_b", 1, 1), 17, "'a.b'"),
+        (topic("../x", 1, 1), 17, "'/'"),
+        (topic("", 1, 1), 17, "empty"),
+        (topic("x", 0, 1), 37, "at least 1"),
+        (topic("x", 11, 1), 37, "at most 10"),
+        (topic("x", 1, 0), 38, "at least 1"),
+        (topic("x", 1, 3), 38, "2 are alive"),
+        (configured("x", 1, &[("retention.m", "1")]), 40, "retention.ms"),
+        (configured("x", 1, &[("segment.bytes", "1")]), 40, "segment.bytes"),
+        (configured("x", 1, &[("retention.ms", "1"), ("retention.ms", "2")]), 40, "more than once"),
+        (NewTopic { partitions: 2, ..assigned("x", &[&[1]]) }, 42, "not both"),
+        (assigned("x", &[&[]]), 39, "needs replicas"),
+        (assigned("x", &[&[1, 1]]), 39, "each broker once"),
+        (assigned("x", &[&[7]]), 39, "broker 7"),
+        (assigned("x", &[&[1], &[1, 2]]), 39, "others have 1"),
+    ];
+    for (topic, code, part) in cases {
+        let (told, message) = cluster.create_one(topic.clone());
+        assert_eq!(told, code, "{topic:?}: {message}");
+        assert!(message.contains(part), "{message:?} does not say {part:?}");
+    }
+    let gap =
+        NewTopic { assignments: vec![ReplicaAssignment { partition: 1, replicas: vec![1] }], ..topic("x", -1, -1) };
+    assert_eq!(cluster.create_one(gap).0, 39);
+    let twice = cluster.create(vec![topic("y", 1, 1), topic("z", 1, 1), topic("y", 1, 1)]);
+    assert_eq!(twice.iter().map(|(code, _)| *code).collect::<Vec<_>>(), [42, 0, 42]);
+    assert!(cluster.state().topic("x").is_none() && cluster.state().topic("y").is_none());
+}
+
+#[test]
+fn without_a_live_broker_no_topic_is_created() {
+    let mut cluster = Cluster::new(1);
+    cluster.fence(1);
+    let (code, message) = cluster.create_one(topic("x", 1, 1));
+    assert_eq!(code, 38);
+    assert!(message.contains("0 are alive"), "{message}");
+}
+
+#[test]
+fn chosen_replicas_are_taken_in_order_and_the_dead_are_not_in_sync() {
+    let mut cluster = Cluster::new(3);
+    cluster.fence(2);
+    assert_eq!(cluster.create_one(assigned("t", &[&[2, 3], &[3, 1]])).0, 0);
+    let first = cluster.partition("t", 0);
+    assert_eq!((first.replicas, first.isr, first.leader), (vec![2, 3], vec![3], 3));
+    assert_eq!(cluster.partition("t", 1).leader, 3);
+    assert_eq!(cluster.create_one(assigned("u", &[&[2]])).0, 39);
+}
+
+#[test]
+fn deleting_a_topic_takes_its_partitions_configuration_and_offsets_along() {
+    let mut cluster = Cluster::new(1);
+    cluster.create_one(configured("t", 1, &[("retention.ms", "5")]));
+    cluster.commit("g", 4);
+    let before = cluster.state().topic("t").unwrap().id;
+    let delete = DeleteTopics { topics: vec![TopicRef { name: "t".into(), ..TopicRef::default() }] };
+    let (_, records) = cluster.apply(Kind::DeleteTopics(delete.clone()));
+    assert!(matches!(
+        &records[..],
+        [Record::OffsetRemoved(_), Record::Config(ConfigRecord { value: None, .. }), Record::TopicRemoved(_)]
+    ));
+    assert!(cluster.state().partitions().next().is_none());
+    assert!(cluster.state().offset("g", "t", 0).is_none() && cluster.config("t", "retention.ms").is_none());
+    assert!(cluster.state().group("g").is_some());
+
+    let (outcome, _) = cluster.apply(Kind::DeleteTopics(delete));
+    assert!(matches!(outcome, Outcome::DeletedTopics(topics) if told(topics[0].error.clone()).0 == 3));
+    cluster.create_one(topic("t", 1, 1));
+    assert_ne!(cluster.state().topic("t").unwrap().id, before, "a new life, a new id");
+}
+
+#[test]
+fn topics_are_deleted_by_id_and_each_once() {
+    let mut cluster = Cluster::new(1);
+    cluster.create_one(topic("t", 1, 1));
+    let id = bytes::Bytes::copy_from_slice(&cluster.state().topic("t").unwrap().id.0);
+    let by_id = TopicRef { topic_id: id.clone(), ..TopicRef::default() };
+    let topics = vec![
+        TopicRef { topic_id: vec![1; 16].into(), ..TopicRef::default() },
+        TopicRef { topic_id: vec![1; 3].into(), ..TopicRef::default() },
+        TopicRef { name: "t".into(), topic_id: id },
+        TopicRef::default(),
+        by_id.clone(),
+        by_id,
+    ];
+    let (Outcome::DeletedTopics(deleted), _) = cluster.apply(Kind::DeleteTopics(DeleteTopics { topics })) else {
+        panic!()
+    };
+    let codes: Vec<i32> = deleted.iter().map(|topic| told(topic.error.clone()).0).collect();
+    assert_eq!(codes, [100, 42, 42, 42, 0, 42]);
+    assert_eq!(deleted[4].name, "t");
+}
+
+#[test]
+fn partitions_are_only_added() {
+    let mut cluster = Cluster::new(2);
+    cluster.create_one(topic("t", 2, 2));
+    let mut grow = |name: &str, partitions: i32, assignments: Vec<ReplicaAssignment>| {
+        let topics = vec![GrowTopic { name: name.into(), partitions, assignments }];
+        match cluster.apply(Kind::CreatePartitions(CreatePartitions { topics, partitions_max: 10 })).0 {
+            Outcome::GrownTopics(grown) => told(grown[0].error.clone()).0,
+            other => panic!("{other:?}"),
+        }
+    };
+    let one = |partition| ReplicaAssignment { partition, replicas: vec![2, 1] };
+    assert_eq!(grow("none", 3, vec![]), 3);
+    assert_eq!((grow("t", 2, vec![]), grow("t", 1, vec![]), grow("t", 11, vec![])), (37, 37, 37));
+    assert_eq!((grow("t", 4, vec![one(2)]), grow("t", 3, vec![one(0)])), (39, 39));
+    assert_eq!(grow("t", 3, vec![one(2)]), 0);
+    assert_eq!(grow("t", 4, vec![]), 0);
+    assert_eq!(cluster.partition("t", 2).replicas, [2, 1]);
+    assert_eq!(cluster.partition("t", 3).replicas.len(), 2);
+}
+
+/// Case 83.
+#[test]
+fn configurations_change_as_a_whole_or_not_at_all() {
+    let mut cluster = Cluster::new(1);
+    cluster.create_one(configured("t", 1, &[("retention.ms", "1"), ("segment.bytes", "2000000")]));
+    let set = change("retention.ms", Op::Set, Some("2"));
+    let bad = change("segment.bytes", Op::Set, Some("1"));
+    assert_eq!(cluster.alter(vec![on_topic("t", vec![set.clone(), bad])])[0].0, 40);
+    assert_eq!(cluster.config("t", "retention.ms"), Some("1"));
+    assert_eq!(cluster.alter(vec![on_topic("t", vec![set.clone()])])[0].0, 0);
+    assert_eq!(
+        (cluster.config("t", "retention.ms"), cluster.config("t", "segment.bytes")),
+        (Some("2"), Some("2000000"))
+    );
+    let replace = ConfigResource { replace_all: true, ..on_topic("t", vec![change("flush.ms", Op::Set, Some("9"))]) };
+    assert_eq!(cluster.alter(vec![replace])[0].0, 0);
+    assert_eq!((cluster.config("t", "retention.ms"), cluster.config("t", "flush.ms")), (None, Some("9")));
+
+    let append = change("cleanup.policy", Op::Append, Some("compact"));
+    assert_eq!(cluster.alter(vec![on_topic("t", vec![append])])[0].0, 0);
+    assert_eq!(cluster.config("t", "cleanup.policy"), Some("delete,compact"));
+    let subtract = change("cleanup.policy", Op::Subtract, Some("delete"));
+    assert_eq!(cluster.alter(vec![on_topic("t", vec![subtract])])[0].0, 0);
+    assert_eq!(cluster.config("t", "cleanup.policy"), Some("compact"));
+    let delete = change("cleanup.policy", Op::Delete, None);
+    assert_eq!(cluster.alter(vec![on_topic("t", vec![delete])])[0].0, 0);
+    assert_eq!(cluster.config("t", "cleanup.policy"), None);
+}
+
+#[test]
+fn what_cannot_be_configured_is_refused_by_name() {
+    let mut cluster = Cluster::new(1);
+    cluster.create_one(topic("t", 1, 1));
+    let set = |key: &str| vec![change(key, Op::Set, Some("1"))];
+    let twice = vec![change("flush.ms", Op::Set, Some("1")), change("flush.ms", Op::Set, Some("2"))];
+    let cases = [
+        (on_topic("none", set("flush.ms")), 3),
+        (on_topic("t", set("flush.m")), 40),
+        (on_topic("t", vec![change("flush.m", Op::Delete, None)]), 40),
+        (on_topic("t", vec![change("flush.ms", Op::Append, Some("1"))]), 40),
+        (on_topic("t", vec![change("flush.ms", Op::Set, None)]), 42),
+        (on_topic("t", twice), 42),
+        (ConfigResource { kind: 4, ..on_topic("one", set("x")) }, 42),
+        (ConfigResource { kind: 8, ..on_topic("1", set("x")) }, 42),
+        (ConfigResource { kind: 4, ..on_topic("", set("log.retention.ms")) }, 0),
+    ];
+    for (resource, code) in cases {
+        let (told, message) = cluster.alter(vec![resource.clone()]).remove(0);
+        assert_eq!(told, code, "{resource:?}: {message}");
+    }
+    let resource = on_topic("t", set("flush.ms"));
+    assert_eq!(
+        cluster.alter(vec![resource.clone(), resource]).iter().map(|(code, _)| *code).collect::<Vec<_>>(),
+        [42, 42]
+    );
+}
+
+/// REPLICATION B2, B3: what a registration says about the disks decides who stays eligible.
+#[test]
+fn a_registration_settles_what_the_disks_may_have_lost() {
+    let with_dir =
+        |request: RegisterBrokerRequest, dir: LogDir| RegisterBrokerRequest { log_dirs: vec![dir], ..request };
+    let same = |clean_broker_epoch: i64, clean: bool, io_error: bool| LogDir {
+        dir_id: vec![1; 16].into(),
+        clean,
+        clean_broker_epoch,
+        io_error,
+    };
+    let other = LogDir { dir_id: vec![77; 16].into(), ..LogDir::default() };
+    let rebooted = RegisterBrokerRequest { boot_id: "other".into(), ..registration(1, 2) };
+    let epoch = Cluster::new(2).state().broker(NodeId(1)).unwrap().epoch;
+    // (registration, flushed topic keeps it, replicated topic keeps it)
+    let cases = [
+        (with_dir(registration(1, 2), same(0, false, false)), true, true),
+        (with_dir(rebooted.clone(), same(epoch, true, false)), true, true),
+        (with_dir(rebooted.clone(), same(epoch, false, false)), true, false),
+        (with_dir(rebooted, same(epoch - 1, true, false)), true, false),
+        (with_dir(registration(1, 2), same(epoch, true, true)), true, false),
+        (with_dir(registration(1, 2), other), false, false),
+    ];
+    for (request, flushed, replicated) in cases {
+        let mut cluster = Cluster::new(2);
+        let settings = [("min.insync.replicas", "2")];
+        cluster.create_one(configured("flushed", 2, &settings));
+        cluster.create_one(configured("replicated", 2, &[settings[0], ("durability", "replicated")]));
+        let (outcome, _) = cluster.apply(register(request.clone()));
+        assert_eq!(told(registered(outcome).error).0, 0);
+        for (topic, kept) in [("flushed", flushed), ("replicated", replicated)] {
+            let partition = cluster.partition(topic, 0);
+            assert_eq!(partition.isr, [2], "{request:?}");
+            assert_eq!((partition.elr == [1], partition.lost == [1]), (kept, !kept), "{topic}: {request:?}");
+        }
+    }
+}
+
+#[test]
+fn a_sole_replica_on_a_lossy_disk_leads_again_but_not_on_a_wiped_one() {
+    let lossy = RegisterBrokerRequest { boot_id: "other".into(), ..registration(1, 2) };
+    let wiped = RegisterBrokerRequest {
+        log_dirs: vec![LogDir { dir_id: vec![77; 16].into(), ..LogDir::default() }],
+        ..registration(1, 2)
+    };
+    for (request, leader) in [(lossy, 1), (wiped, -1)] {
+        let mut cluster = Cluster::new(1);
+        cluster.create_one(configured("t", 1, &[("durability", "replicated")]));
+        let (outcome, _) = cluster.apply(register(request));
+        cluster.unfence(&registered(outcome));
+        assert_eq!(cluster.partition("t", 0).leader, leader);
+    }
+}
+
+#[test]
+fn registrations_are_idempotent_monotone_and_bound_to_the_cluster() {
+    let mut cluster = Cluster::new(1);
+    let first = cluster.state().broker(NodeId(1)).unwrap().epoch;
+    let mut register = |request: RegisterBrokerRequest| registered(cluster.apply(register(request)).0);
+    let cluster_id = register(registration(1, 1)).cluster_id;
+    assert_eq!(cluster_id.len(), 22);
+    assert_eq!(register(registration(1, 1)).broker_epoch, first);
+    assert_eq!(told(register(registration(1, 0)).error).0, 101);
+    assert!(register(registration(1, 5)).broker_epoch > first);
+    let foreign = RegisterBrokerRequest { cluster_id: "AAAAAAAAAAAAAAAAAAAAAA".into(), ..registration(1, 6) };
+    assert_eq!(told(register(foreign).error).0, 104);
+    let own = RegisterBrokerRequest { cluster_id, ..registration(1, 6) };
+    assert_eq!(told(register(own).error).0, 0);
+    let silent = RegisterBrokerRequest { endpoints: vec![], ..registration(1, 7) };
+    assert_eq!(told(register(silent).error).0, 119);
+    let diskless = RegisterBrokerRequest { log_dirs: vec![], ..registration(1, 7) };
+    assert_eq!(told(register(diskless).error).0, 119);
+
+    let unnamed = RegisterBrokerRequest { broker_id: -1, ..registration(9, 1) };
+    let given = register(unnamed.clone()).broker_id;
+    assert_eq!((given, register(unnamed).broker_id), (2, 2), "asked again by the same storage");
+}
+
+#[test]
+fn two_lives_in_one_entry_get_two_epochs() {
+    let mut cluster = Cluster::new(1);
+    let context = Context { index: 50, time: Timestamp(0), seed: Seed::new(0, 0), default_min_isr: 1 };
+    let mut epoch = |incarnation| {
+        let command = command(register(registration(1, incarnation)));
+        registered(cluster.machine.apply(&context, &command).unwrap().0).broker_epoch
+    };
+    assert_eq!((epoch(2), epoch(3)), (50, 51));
+}
+
+#[test]
+fn generations_follow_each_other() {
+    let mut cluster = Cluster::new(1);
+    let save = |generation_id: i32, members: &[&str]| {
+        let members =
+            members.iter().map(|id| GroupMember { member_id: (*id).into(), ..GroupMember::default() }).collect();
+        let group = GroupRecord {
+            group_id: "g".into(),
+            protocol_type: "consumer".into(),
+            generation_id,
+            members,
+            ..GroupRecord::default()
+        };
+        Kind::SaveGeneration(SaveGeneration { group: Some(group) })
+    };
+    assert_eq!(cluster.apply(save(1, &["b", "a"])).0, Outcome::Done);
+    for wrong in [0, 1, 3] {
+        let (outcome, records) = cluster.apply(save(wrong, &["a"]));
+        assert!(matches!(outcome, Outcome::Refused(error) if error.code == 22) && records.is_empty());
+    }
+    let late = SaveAssignment { group_id: "g".into(), generation_id: 2, assignments: vec![] };
+    assert!(matches!(cluster.apply(Kind::SaveAssignment(late)).0, Outcome::Refused(error) if error.code == 22));
+    cluster.time_ms = 5_000;
+    assert_eq!(cluster.apply(save(2, &[])).0, Outcome::Done);
+    assert_eq!(cluster.state().group("g").unwrap().changed_at_ms, 5_000);
+}
+
+#[test]
+fn what_empty_groups_keep_expires_by_the_leaders_time() {
+    let mut cluster = Cluster::new(1);
+    cluster.create_one(topic("t", 1, 1));
+    cluster.commit("old", 1);
+    cluster.time_ms += 500;
+    cluster.commit("young", 2);
+    cluster.time_ms += 499;
+    cluster.expire(&["old", "young", "none"], 1_000);
+    assert!(cluster.state().offset("old", "t", 0).is_some());
+    cluster.time_ms += 1;
+    cluster.expire(&["old", "young"], 1_000);
+    assert!(cluster.state().offset("old", "t", 0).is_none() && cluster.state().group("old").is_none());
+    assert!(cluster.state().offset("young", "t", 0).is_some());
+}
+
+#[test]
+fn commands_above_the_level_are_refused_and_unknown_ones_below_it_stop_the_node() {
+    let mut machine = Machine::default();
+    let context = |index| Context { index, time: Timestamp(0), seed: Seed::new(0, 0), default_min_isr: 1 };
+    let delete = Kind::DeleteGroup(DeleteGroup { group_id: "g".into() });
+    let (outcome, _) = machine.apply(&context(1), &command(delete)).unwrap();
+    assert!(matches!(outcome, Outcome::Refused(error) if error.code == 35), "the cluster has no level yet");
+    machine.apply(&context(1), &command(features::first_command([1; 16]))).unwrap();
+    let (outcome, _) = machine.apply(&context(1), &Command { level: 2, kind: None }).unwrap();
+    assert!(matches!(outcome, Outcome::Refused(_)));
+    let stopped = machine.apply(&context(1), &Command { level: 1, kind: None });
+    assert_eq!(stopped, Err(ApplyError::UnknownCommand { index: 1, level: 1 }));
+}
+
+/// REPLICATION R8.
+#[test]
+fn a_node_whose_hash_differs_stops() {
+    let mut cluster = Cluster::new(1);
+    while cluster.index < 1_000 {
+        cluster.apply(Kind::VerifyHash(VerifyHash { index: 0, hash: 5 }));
+    }
+    let hash = cluster.machine.progress().checked_hash.0;
+    let verify = |hash| command(Kind::VerifyHash(VerifyHash { index: 1_000, hash }));
+    let context = Context { index: 1_001, time: Timestamp(0), seed: Seed::new(0, 0), default_min_isr: 1 };
+    assert!(cluster.machine.apply(&context, &verify(hash)).is_ok());
+    let diverged = cluster.machine.apply(&context, &verify(hash ^ 1));
+    assert_eq!(diverged, Err(ApplyError::Diverged { index: 1_000, ours: hash, leaders: hash ^ 1 }));
+}
