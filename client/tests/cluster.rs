@@ -3,14 +3,17 @@
 //! Without an address every test here says so and passes.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use thalweg_client::consumer::topic_partition;
+use thalweg_client::admin::{ConfigChange, ConfigResource, ConfigSource};
+use thalweg_client::consumer::{Assignor, Rebalance, RebalanceListener, topic_partition};
 use thalweg_client::{
-    Client, ClientConfig, ClientError, Compression, Consumer, ConsumerConfig, Delivery, Header, OffsetReset,
-    OffsetSpec, Producer, ProducerConfig, ProducerRecord, StartAt,
+    Client, ClientConfig, ClientError, Compression, Consumer, ConsumerConfig, Delivery, Header, Isolation, NewTopic,
+    OffsetReset, OffsetSpec, Producer, ProducerConfig, ProducerRecord, StartAt,
 };
-use thalweg_model::{Offset, Timestamp, TopicPartition};
+use thalweg_model::{ErrorCode, Offset, Timestamp, TopicPartition};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// `None`, with a line for the reader, if there is no cluster to test against.
@@ -130,10 +133,8 @@ async fn a_record_over_the_topics_limit_fails_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_shares_partitions_and_takes_over_from_a_member_that_leaves() {
     let Some(client) = cluster().await else { return };
-    let topic = unique("group");
+    let topic = new_topic(&client, "group", 6).await;
     let group_id = unique("g");
-    let admin = client.admin();
-    admin.create_topic(&thalweg_client::NewTopic::new(&topic).partitions(6)).await.unwrap();
     let producer = Producer::new(&client, ProducerConfig::default()).unwrap();
     for i in 0..600 {
         producer.send(ProducerRecord::new(&topic).partition(i % 6).value(format!("{i}"))).await.unwrap();
@@ -186,4 +187,235 @@ async fn a_group_shares_partitions_and_takes_over_from_a_member_that_leaves() {
     assert!(consumer.poll(Duration::from_millis(1_000)).await.unwrap().is_none());
     assert!(seen.values().all(|count| *count == 1), "records came twice: {seen:?}");
     consumer.close().await.unwrap();
+}
+
+async fn new_topic(client: &Client, name: &str, partitions: i32) -> String {
+    let topic = unique(name);
+    client.admin().create_topic(&NewTopic::new(&topic).partitions(partitions)).await.unwrap();
+    topic
+}
+
+async fn fill(client: &Client, topic: &str, records: impl IntoIterator<Item = ProducerRecord>) {
+    let producer = Producer::new(client, ProducerConfig::default()).unwrap();
+    let mut deliveries = Vec::new();
+    for record in records {
+        deliveries.push(producer.send(ProducerRecord { topic: topic.to_owned(), ..record }).await.unwrap());
+    }
+    producer.close().await;
+    for delivery in deliveries {
+        delivery.wait().await.unwrap();
+    }
+}
+
+fn numbered(range: std::ops::Range<i64>) -> impl Iterator<Item = ProducerRecord> {
+    range.map(|i| ProducerRecord::new("").partition(0).value(i.to_string()).timestamp(Timestamp(1_000 + 10 * i)))
+}
+
+/// Polls until every one of `count` partitions is assigned.
+async fn join(consumer: &mut Consumer, count: usize) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while consumer.assignment().len() != count {
+        assert!(tokio::time::Instant::now() < deadline, "assigned: {:?}", consumer.assignment());
+        consumer.poll(Duration::from_millis(50)).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_goes_on_where_it_committed() {
+    let Some(client) = cluster().await else { return };
+    let topic = new_topic(&client, "resume", 1).await;
+    fill(&client, &topic, numbered(0..10)).await;
+    let tp = topic_partition(&topic, 0).unwrap();
+    let mut config = ConsumerConfig::group(unique("g")).offset_reset(OffsetReset::Earliest);
+    config.auto_commit = None;
+    let mut first = Consumer::new(&client, config.clone()).unwrap();
+    first.subscribe([&topic]).unwrap();
+    read(&mut first, 10).await;
+    first.commit_offsets(&[(tp.clone(), Offset(4))].into()).await.unwrap();
+    let committed = first.committed(std::slice::from_ref(&tp)).await.unwrap();
+    assert_eq!(committed[&tp].offset, Offset(4));
+    first.close().await.unwrap();
+    let mut second = Consumer::new(&client, config).unwrap();
+    second.subscribe([&topic]).unwrap();
+    let got = read(&mut second, 6).await;
+    assert_eq!(got[0].1.offset, Offset(4));
+    second.commit_in_background().unwrap().await.unwrap().unwrap();
+    assert_eq!(second.committed(std::slice::from_ref(&tp)).await.unwrap()[&tp].offset, Offset(10));
+    second.close().await.unwrap();
+}
+
+/// Goal: a static member that restarts keeps its partitions without a rebalance (KIP-345). Method: the other member
+/// counts its rebalances while the static one closes and comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_member_comes_back_without_a_rebalance_and_fences_its_double() {
+    let Some(client) = cluster().await else { return };
+    let topic = new_topic(&client, "static", 2).await;
+    let group = unique("g");
+    let rebalance_count = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&rebalance_count);
+    let mut other_config = ConsumerConfig::group(&group);
+    other_config.on_rebalance = Some(RebalanceListener(Arc::new(move |_| {
+        counter.fetch_add(1, Ordering::SeqCst);
+    })));
+    let mut other = Consumer::new(&client, other_config).unwrap();
+    other.subscribe([&topic]).unwrap();
+    join(&mut other, 2).await;
+    let mut config = ConsumerConfig::group(&group);
+    config.group_instance_id = Some("i-1".into());
+    let mut fixed = Consumer::new(&client, config.clone()).unwrap();
+    fixed.subscribe([&topic]).unwrap();
+    while other.assignment().len() != 1 || fixed.assignment().len() != 1 {
+        other.poll(Duration::from_millis(20)).await.unwrap();
+        fixed.poll(Duration::from_millis(20)).await.unwrap();
+    }
+    let assigned = fixed.assignment();
+    let before = rebalance_count.load(Ordering::SeqCst);
+    fixed.close().await.unwrap();
+    let mut again = Consumer::new(&client, config.clone()).unwrap();
+    again.subscribe([&topic]).unwrap();
+    join(&mut again, 1).await;
+    other.poll(Duration::from_millis(200)).await.unwrap();
+    assert_eq!((again.assignment(), rebalance_count.load(Ordering::SeqCst)), (assigned, before));
+    let mut double = Consumer::new(&client, config).unwrap();
+    double.subscribe([&topic]).unwrap();
+    join(&mut double, 1).await;
+    let error = again.commit_offsets(&[(topic_partition(&topic, 0).unwrap(), Offset(0))].into()).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::FencedInstanceId));
+    other.close().await.unwrap();
+}
+
+/// Goal: with cooperative members a newcomer takes its share and nobody else stops (KIP-429). Method: the first
+/// member's listener must never see more go than the newcomer gets.
+#[tokio::test(flavor = "multi_thread")]
+async fn cooperative_members_give_up_only_what_moves() {
+    let Some(client) = cluster().await else { return };
+    let topic = new_topic(&client, "coop", 4).await;
+    let revoked = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&revoked);
+    let mut config = ConsumerConfig::group(unique("g"));
+    config.assignors = vec![Assignor::CooperativeSticky];
+    let mut first_config = config.clone();
+    first_config.on_rebalance = Some(RebalanceListener(Arc::new(move |rebalance| {
+        if let Rebalance::Revoked(gone) | Rebalance::Lost(gone) = rebalance {
+            *count.lock().unwrap() += gone.len();
+        }
+    })));
+    let mut first = Consumer::new(&client, first_config).unwrap();
+    first.subscribe([&topic]).unwrap();
+    join(&mut first, 4).await;
+    let mut second = Consumer::new(&client, config).unwrap();
+    second.subscribe([&topic]).unwrap();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while first.assignment().len() != 2 || second.assignment().len() != 2 {
+        assert!(tokio::time::Instant::now() < deadline);
+        first.poll(Duration::from_millis(20)).await.unwrap();
+        second.poll(Duration::from_millis(20)).await.unwrap();
+    }
+    assert_eq!(*revoked.lock().unwrap(), 2);
+    assert!(first.assignment().is_disjoint(&second.assignment()));
+    second.close().await.unwrap();
+    join(&mut first, 4).await;
+    assert_eq!(*revoked.lock().unwrap(), 2, "taking over needs no giving up");
+    first.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn offsets_are_found_by_time_and_a_seek_goes_there() {
+    let Some(client) = cluster().await else { return };
+    let topic = new_topic(&client, "times", 1).await;
+    fill(&client, &topic, numbered(0..100)).await;
+    let tp = topic_partition(&topic, 0).unwrap();
+    for (spec, expected) in [
+        (OffsetSpec::Earliest, 0),
+        (OffsetSpec::Latest, 100),
+        (OffsetSpec::MaxTimestamp, 99),
+        (OffsetSpec::AtTime(Timestamp(0)), 0),
+        (OffsetSpec::AtTime(Timestamp(1_501)), 51),
+        (OffsetSpec::AtTime(Timestamp(9_999_999)), -1),
+    ] {
+        let found = client.list_offsets(&[(tp.clone(), spec)].into(), Isolation::ReadUncommitted).await.unwrap();
+        assert_eq!(found[&tp].offset, Offset(expected), "{spec:?}");
+    }
+    let mut consumer = Consumer::new(&client, ConsumerConfig::default()).unwrap();
+    consumer.assign([(tp.clone(), StartAt::Spec(OffsetSpec::AtTime(Timestamp(1_501))))]).unwrap();
+    assert_eq!(read(&mut consumer, 49).await[0].1.offset, Offset(51));
+    consumer.seek(&tp, StartAt::Offset(Offset(98))).unwrap();
+    assert_eq!(read(&mut consumer, 2).await[0].1.offset, Offset(98));
+    consumer.seek(&tp, StartAt::Offset(Offset(0))).unwrap();
+    consumer.pause(&tp).unwrap();
+    assert!(consumer.poll(Duration::from_millis(300)).await.unwrap().is_none());
+    consumer.resume(&tp).unwrap();
+    assert_eq!(read(&mut consumer, 100).await.len(), 100);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_offset_below_the_log_start_resets_as_the_policy_says() {
+    let Some(client) = cluster().await else { return };
+    let topic = new_topic(&client, "reset", 1).await;
+    fill(&client, &topic, numbered(0..20)).await;
+    let tp = topic_partition(&topic, 0).unwrap();
+    let low = client.admin().delete_records(&[(tp.clone(), Offset(12))].into()).await.unwrap();
+    assert_eq!(low[&tp], Offset(12));
+    for (policy, expected) in [(OffsetReset::Earliest, Some(12)), (OffsetReset::None, None)] {
+        let mut consumer = Consumer::new(&client, ConsumerConfig::default().offset_reset(policy)).unwrap();
+        consumer.assign([(tp.clone(), StartAt::Offset(Offset(3)))]).unwrap();
+        match (consumer.poll(Duration::from_secs(20)).await, expected) {
+            (Ok(Some(mut set)), Some(offset)) => assert_eq!(set.next().unwrap().unwrap().offset, Offset(offset)),
+            (Err(ClientError::OffsetOutOfRange { .. }), None) => {}
+            (other, _) => panic!("{policy:?}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn topics_are_created_changed_and_deleted() {
+    let Some(client) = cluster().await else { return };
+    let admin = client.admin();
+    let name = unique("admin");
+    let wanted = NewTopic::new(&name).partitions(2).config("retention.ms", "3600000");
+    let created = admin.create_topic(&wanted).await.unwrap();
+    assert_eq!(created.partition_count, Some(2));
+    let again = admin.create_topic(&wanted).await.unwrap_err();
+    assert_eq!(again.code(), Some(ErrorCode::TopicAlreadyExists));
+    let topic = admin.topic(&name).await.unwrap();
+    assert_eq!((topic.id, topic.partition_count()), (created.id, 2));
+    admin.add_partitions(&name, 3).await.unwrap();
+    let resource = ConfigResource::Topic(name.clone());
+    let change = ConfigChange::Set("max.message.bytes".into(), "2000".into());
+    admin.alter_configs(&resource, &[change], false).await.unwrap();
+    let back = ConfigChange::Delete("retention.ms".into());
+    admin.alter_configs(&resource, &[back], false).await.unwrap();
+    let configs = admin.describe_configs(&resource).await.unwrap();
+    let config = |key: &str| configs.iter().find(|entry| entry.name == key).unwrap().clone();
+    assert_eq!(config("max.message.bytes").value.as_deref(), Some("2000"));
+    assert_eq!(config("max.message.bytes").source, ConfigSource::Topic);
+    assert_eq!(config("retention.ms").source, ConfigSource::Default);
+    let unknown = ConfigChange::Set("no.such.key".into(), "1".into());
+    assert!(admin.alter_configs(&resource, &[unknown], false).await.is_err());
+    assert!(admin.topics().await.unwrap().contains_key(&name));
+    admin.delete_topic(&name).await.unwrap();
+    assert!(matches!(admin.delete_topic(&name).await, Err(ClientError::UnknownTopic { .. })));
+    let error = admin.create_topic(&NewTopic::new("../x")).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::InvalidTopicException));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_are_listed_described_and_deleted() {
+    let Some(client) = cluster().await else { return };
+    let admin = client.admin();
+    let topic = new_topic(&client, "described", 2).await;
+    let group = unique("g");
+    let mut consumer = Consumer::new(&client, ConsumerConfig::group(&group)).unwrap();
+    consumer.subscribe([&topic]).unwrap();
+    join(&mut consumer, 2).await;
+    consumer.commit_offsets(&[(topic_partition(&topic, 0).unwrap(), Offset(0))].into()).await.unwrap();
+    let described = admin.describe_group(&group).await.unwrap();
+    assert_eq!((described.state.as_str(), described.members.len()), ("Stable", 1));
+    assert_eq!(described.members[0].assignment, Some([(topic.clone(), vec![0, 1])].into()));
+    assert!(admin.groups().await.unwrap().iter().any(|listed| listed.group_id == group));
+    assert_eq!(admin.delete_group(&group).await.unwrap_err().code(), Some(ErrorCode::NonEmptyGroup));
+    consumer.close().await.unwrap();
+    assert_eq!(admin.group_offsets(&group).await.unwrap().len(), 2, "closing committed the positions");
+    admin.delete_group(&group).await.unwrap();
+    assert_eq!(admin.describe_group(&group).await.unwrap_err().code(), Some(ErrorCode::GroupIdNotFound));
 }
