@@ -1,23 +1,64 @@
-//! Writes the first corpus of the wire targets: valid frames of every API, batches of every codec, names.
+//! Valid bytes of every message and codec, for other programs.
 //!
-//! `cargo run --manifest-path fuzz/Cargo.toml --bin seed` from the root of the repository.
+//! `samples print`: lines `request|response KEY VERSION HEX` and `batch CODEC HEX`; `wire/tests/kafka/check` gives them
+//! to Apache Kafka's own classes. `samples corpus`: the first corpus of the fuzz targets, into `fuzz/corpus`.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use thalweg_model::{ProducerEpoch, ProducerId, Timestamp};
 use thalweg_wire::compression::Compression;
 use thalweg_wire::messages::{MessageInfo, all};
-use thalweg_wire::records::RecordBatchBuilder;
+use thalweg_wire::records::{BuildError, RecordBatchBuilder};
 
-#[path = "../../../wire/tests/messages/support.rs"]
+#[path = "../tests/messages/support.rs"]
 mod support;
 
 fn main() -> io::Result<()> {
-    messages()?;
-    batches()?;
+    match std::env::args().nth(1).as_deref() {
+        Some("print") => print(),
+        Some("corpus") => corpus(),
+        _ => Err(io::Error::other("say print or corpus")),
+    }
+}
+
+fn print() -> io::Result<()> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    for (info, version) in support::every_version(all()) {
+        let kind = if info.is_request { "request" } else { "response" };
+        for seed in 0..20 {
+            let sample = support::sample(&info, version, seed);
+            writeln!(out, "{kind} {} {version} {}", info.key.code(), hex(&sample.bytes))?;
+        }
+    }
+    for codec in Compression::ALL {
+        writeln!(out, "batch {} {}", codec.id(), hex(&batch(codec).map_err(io::Error::other)?))?;
+    }
+    out.flush()
+}
+
+/// 3,000 records, so that every codec writes several blocks; Check.java knows what is in them.
+fn batch(codec: Compression) -> Result<Bytes, BuildError> {
+    let mut builder = RecordBatchBuilder::new(codec).producer(ProducerId(7), ProducerEpoch(1), 5);
+    for i in 0..3000 {
+        let key = format!("key {i}");
+        let key = (i % 3 != 0).then_some(key.as_bytes());
+        let value = format!("value {i} ").repeat(10);
+        let value = (i % 5 != 0).then_some(value.as_bytes());
+        builder.append(Timestamp(1_000_000 + i), key, value, &[("header", Some(&[i as u8])), ("null", None)]);
+    }
+    builder.build()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn corpus() -> io::Result<()> {
+    corpus_messages()?;
+    corpus_batches()?;
     for (name, text) in
         [("plain", "orders"), ("dots", ".."), ("slash", "../x"), ("dir", "a.b-3"), ("id", "AAAAAAAAAAAAAAAAAAAAAQ")]
     {
@@ -26,23 +67,23 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-fn messages() -> io::Result<()> {
+fn corpus_messages() -> io::Result<()> {
     for (info, version) in support::every_version(all()) {
         let sample = support::sample(&info, version, 1);
         let name = format!("{}_{version}", info.name);
-        message(&info, version, &name, &sample.bytes)?;
+        corpus_message(&info, version, &name, &sample.bytes)?;
         // The newest version with its last length made absurd as well.
         let length = sample.numbers.iter().rfind(|number| number.form == support::Form::Varint);
         if let Some(number) = length.filter(|_| version == info.version_max) {
             let mut body = sample.bytes[..number.position].to_vec();
             body.extend_from_slice(&[0xff, 0xff, 0xff, 0xff, 0x07]);
-            message(&info, version, &format!("{name}_huge"), &body)?;
+            corpus_message(&info, version, &format!("{name}_huge"), &body)?;
         }
     }
     Ok(())
 }
 
-fn message(info: &MessageInfo, version: i16, name: &str, body: &[u8]) -> io::Result<()> {
+fn corpus_message(info: &MessageInfo, version: i16, name: &str, body: &[u8]) -> io::Result<()> {
     if !info.is_request {
         let mut response = vec![info.key.code() as u8, version as u8, 0, 0, 0, 1];
         response.resize(response.len() + info.key.response_header_version(version) as usize, 0);
@@ -66,7 +107,7 @@ fn message(info: &MessageInfo, version: i16, name: &str, body: &[u8]) -> io::Res
     write("frame_header_request", name, &framed)
 }
 
-fn batches() -> io::Result<()> {
+fn corpus_batches() -> io::Result<()> {
     for codec in Compression::ALL {
         let mut builder = RecordBatchBuilder::new(codec).producer(ProducerId(1), ProducerEpoch(0), 0);
         builder.append(Timestamp(1000), Some(b"key"), Some(b"value"), &[("name", Some(b"header")), ("null", None)]);
