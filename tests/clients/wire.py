@@ -67,6 +67,34 @@ class Wire:
         code, _, offset = struct.unpack(">hqq", answer[-18:])
         return code, offset
 
+    def group(self, name):
+        """DescribeGroups v0: (state, member count)."""
+        answer = self.call(15, 0, struct.pack(">i", 1) + string(name))
+        at = 6
+        texts = []
+        for _ in range(4):  # group id, state, protocol type, protocol
+            length = struct.unpack(">h", answer[at : at + 2])[0]
+            texts.append(answer[at + 2 : at + 2 + length].decode())
+            at += 2 + length
+        return texts[1], struct.unpack(">i", answer[at : at + 4])[0]
+
+    def committed(self, group, topic, partitions):
+        """OffsetFetch v1: the committed offset of each partition, -1 for none."""
+        body = string(group) + struct.pack(">i", 1) + string(topic)
+        body += struct.pack(f">i{partitions}i", partitions, *range(partitions))
+        answer = self.call(9, 1, body)
+        at = 4 + 2 + len(topic.encode()) + 4
+        found = {}
+        for _ in range(partitions):
+            partition, offset, length = struct.unpack(">iqh", answer[at : at + 14])
+            at += 14 + max(length, 0)
+            code = struct.unpack(">h", answer[at : at + 2])[0]
+            at += 2
+            if code != 0:
+                raise RuntimeError(f"OffsetFetch {group} {topic}-{partition}: error {code}")
+            found[partition] = offset
+        return found
+
     def end_offsets(self, topic, partitions):
         return [self.list_offset(topic, p, -1)[1] for p in range(partitions)]
 
