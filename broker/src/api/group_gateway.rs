@@ -60,7 +60,9 @@ mod tests {
         let broker =
             BrokerImage { epoch: BrokerEpoch(1), endpoints: vec![], rack: None, fenced: false, shutting_down: false };
         let brokers: BTreeMap<_, _> = ids.into_iter().map(|id| (NodeId(id), broker.clone())).collect();
-        Image { brokers: Arc::new(brokers), ..Image::default() }
+        let mut image = Image::default();
+        image.brokers = Arc::new(brokers);
+        image
     }
 
     fn fronts(image: &Image) -> Vec<i32> {

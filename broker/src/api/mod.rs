@@ -17,6 +17,8 @@ pub mod delete_topics;
 pub mod describe_cluster;
 pub mod describe_configs;
 pub mod describe_groups;
+pub mod describe_log_dirs;
+pub mod describe_producers;
 pub mod describe_topic_partitions;
 pub mod error_map;
 pub mod fetch;
@@ -101,6 +103,8 @@ handlers! {
     DeleteGroups => delete_groups(DeleteGroupsRequest);
     IncrementalAlterConfigs => incremental_alter_configs(IncrementalAlterConfigsRequest);
     OffsetDelete => offset_delete(OffsetDeleteRequest);
+    DescribeLogDirs => describe_log_dirs(DescribeLogDirsRequest);
+    DescribeProducers => describe_producers(DescribeProducersRequest);
     DescribeCluster => describe_cluster(DescribeClusterRequest);
     ListConfigResources => list_config_resources(ListConfigResourcesRequest);
     DescribeTopicPartitions => describe_topic_partitions(DescribeTopicPartitionsRequest);
