@@ -301,9 +301,9 @@ impl Consumer {
     fn start_fetches(&mut self) {
         let metadata = self.client.metadata();
         let buffer_max = usize::try_from(self.config.partition_bytes_max).unwrap_or(0);
-        let (by_leader, leader_unknown) =
+        let fetchable =
             self.positions.fetchable(self.now(), buffer_max, |tp| metadata.leader(tp.topic.as_str(), tp.partition.0));
-        for (node, wanted) in by_leader {
+        for (node, wanted) in fetchable.by_leader {
             if !self.fetching.insert(node) {
                 continue;
             }
@@ -311,7 +311,10 @@ impl Consumer {
                 self.positions.set_in_flight(&want.tp, want.life, true);
             }
             let (client, owner) = (self.client.clone(), self.owner);
-            let (config, sender) = (self.config.clone(), self.fetched_sender.clone());
+            let (mut config, sender) = (self.config.clone(), self.fetched_sender.clone());
+            if fetchable.hurried.contains(&node) {
+                config.fetch_wait = Duration::ZERO;
+            }
             self.fetches.spawn(async move {
                 let results = fetcher::fetch(&client, &config, owner, node, wanted).await;
                 let is_stale = results.iter().any(|(_, result)| matches!(result, FetchResult::Retry(_)));
@@ -323,7 +326,7 @@ impl Consumer {
             });
         }
         while self.fetches.try_join_next().is_some() {}
-        if leader_unknown {
+        if fetchable.leader_unknown {
             self.find_leaders();
         }
     }

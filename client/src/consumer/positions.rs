@@ -59,6 +59,17 @@ pub(crate) struct ToFetch {
     pub(crate) leader_epoch: LeaderEpoch,
 }
 
+/// What can be fetched now.
+#[derive(Debug, Default)]
+pub(crate) struct Fetchable {
+    pub(crate) by_leader: BTreeMap<NodeId, Vec<ToFetch>>,
+    /// Leaders of partitions that have enough buffered: soon they are fetchable too, so a fetch of the others must
+    /// not wait at the broker for data that may never come.
+    pub(crate) hurried: BTreeSet<NodeId>,
+    /// Some partition has no known leader.
+    pub(crate) leader_unknown: bool,
+}
+
 impl Positions {
     /// Reads exactly these partitions from now on; those that were there keep their positions.
     pub(crate) fn assign(&mut self, wanted: impl IntoIterator<Item = (TopicPartition, Start)>) {
@@ -134,31 +145,32 @@ impl Positions {
     }
 
     /// Partitions to fetch from each leader: known position, not paused, none under way, little buffered.
-    /// The second value says whether some of them has no known leader.
     pub(crate) fn fetchable(
         &self,
         now: MonoTime,
         buffer_max: usize,
         leader_of: impl Fn(&TopicPartition) -> Option<(NodeId, LeaderEpoch)>,
-    ) -> (BTreeMap<NodeId, Vec<ToFetch>>, bool) {
-        let mut by_leader: BTreeMap<NodeId, Vec<ToFetch>> = BTreeMap::new();
-        let mut leader_unknown = false;
+    ) -> Fetchable {
+        let mut fetchable = Fetchable::default();
         for (tp, partition) in self.due(now) {
             let State::At { fetch_offset, .. } = partition.state else { continue };
-            if partition.is_paused || partition.is_in_flight || partition.buffered_bytes >= buffer_max {
+            if partition.is_paused || partition.is_in_flight {
                 continue;
             }
             match leader_of(tp) {
-                Some((node, leader_epoch)) => by_leader.entry(node).or_default().push(ToFetch {
+                Some((node, _)) if partition.buffered_bytes >= buffer_max => {
+                    fetchable.hurried.insert(node);
+                }
+                Some((node, leader_epoch)) => fetchable.by_leader.entry(node).or_default().push(ToFetch {
                     tp: tp.clone(),
                     life: partition.life,
                     offset: fetch_offset,
                     leader_epoch,
                 }),
-                None => leader_unknown = true,
+                None => fetchable.leader_unknown = true,
             }
         }
-        (by_leader, leader_unknown)
+        fetchable
     }
 
     pub(crate) fn set_in_flight(&mut self, tp: &TopicPartition, life: u64, is_in_flight: bool) {
@@ -281,8 +293,8 @@ mod tests {
     }
 
     fn to_fetch(positions: &Positions) -> Vec<ToFetch> {
-        let (by_leader, _) = positions.fetchable(MonoTime::ZERO, 100, |_| Some((NodeId(1), LeaderEpoch(0))));
-        by_leader.into_values().flatten().collect()
+        let fetchable = positions.fetchable(MonoTime::ZERO, 100, |_| Some((NodeId(1), LeaderEpoch(0))));
+        fetchable.by_leader.into_values().flatten().collect()
     }
 
     #[test]
@@ -337,6 +349,21 @@ mod tests {
         assert!(!positions.set_paused(&tp(), false));
     }
 
+    /// Goal: a partition at its end does not hold up another that has more. Method: one has a full buffer.
+    #[test]
+    fn a_fetch_beside_a_full_buffer_is_hurried() {
+        let other = TopicPartition::new(TopicName::new("t").unwrap(), PartitionIndex(1));
+        let mut positions = Positions::default();
+        positions.assign([(tp(), Start::At(Offset(0))), (other.clone(), Start::At(Offset(0)))]);
+        let leader = |_: &TopicPartition| Some((NodeId(1), LeaderEpoch(0)));
+        assert!(positions.fetchable(MonoTime::ZERO, 100, leader).hurried.is_empty());
+        let full = to_fetch(&positions).remove(0);
+        positions.on_fetched(&tp(), full.life, Some(Offset(9)), 100, Offset(20));
+        let fetchable = positions.fetchable(MonoTime::ZERO, 100, leader);
+        assert_eq!(fetchable.hurried, [NodeId(1)].into());
+        assert_eq!(fetchable.by_leader[&NodeId(1)].iter().map(|want| &want.tp).collect::<Vec<_>>(), [&other]);
+    }
+
     #[test]
     fn a_failed_fetch_waits_for_its_time() {
         let mut positions = reading_from(5);
@@ -346,6 +373,6 @@ mod tests {
         assert_eq!(to_fetch(&positions), []);
         assert_eq!(positions.next_retry(MonoTime::ZERO), Some(Duration::from_millis(10)));
         let later = positions.fetchable(MonoTime::ZERO.plus_ms(10), 100, |_| Some((NodeId(1), LeaderEpoch(0))));
-        assert_eq!(later.0.len(), 1);
+        assert_eq!(later.by_leader.len(), 1);
     }
 }

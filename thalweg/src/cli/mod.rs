@@ -58,3 +58,65 @@ fn in_runtime(verb: impl Future<Output = Result<(), Failure>>) -> Result<(), Fai
     runtime.shutdown_background();
     result
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Arguments {
+        #[command(subcommand)]
+        command: Command,
+    }
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    /// What people know from kcat, rpk and Kafka's scripts is understood.
+    #[test]
+    fn familiar_lines_are_read() {
+        for line in [
+            "topic produce t -K: -H a=1 -H b=2 -p 0 -z zstd --acks all -Z",
+            "topic produce t --acks 1 -b a:1,b:2",
+            "topic produce t --acks=-1 -K \\t",
+            "topic consume t -o beginning -e -c 5 -f %k%s",
+            "topic consume t -o -10 -p 0 -p 1 -J",
+            "topic consume t -o @2026-01-31T12:00",
+            "topic consume -G group a b",
+            "topic create t -p 6 -r 1 -c retention.ms=1 --bootstrap-server a:1",
+            "topic list --format json",
+            "topic describe t --format wide",
+            "group describe g -b a:1",
+            "log dump /d/t-0 --print-data-log -n 3",
+            "log verify /d --format json",
+        ] {
+            let words = ["thalweg"].into_iter().chain(line.split(' '));
+            if let Err(error) = Arguments::try_parse_from(words) {
+                panic!("{line}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_usage_is_refused_before_anything_is_done() {
+        for line in [
+            "topic",
+            "topic produce",
+            "topic produce t -H a",
+            "topic produce t -z brotli",
+            "topic produce t -p -1",
+            "topic consume t -o sometime",
+            "topic consume t -c 0",
+            "topic consume t -G g -p 0",
+            "topic create t -p 0",
+            "log verify",
+        ] {
+            let words = ["thalweg"].into_iter().chain(line.split(' '));
+            assert!(Arguments::try_parse_from(words).is_err(), "{line}");
+        }
+    }
+}
