@@ -15,7 +15,8 @@ use thalweg_world::disk::RealDisk;
 type AnyError = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), AnyError> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let mut arguments = std::env::args().skip(1);
     let dir = PathBuf::from(arguments.next().ok_or("which data directory?")?);
     let port: u16 = arguments.next().ok_or("which port?")?.parse()?;

@@ -52,7 +52,7 @@ pub enum Readiness {
     Registering,
     /// Registered, recovered, unfenced: it serves.
     Ready,
-    /// It will not come up; why.
+    /// It does not serve and will not by itself; why.
     Failed(String),
 }
 
@@ -131,7 +131,8 @@ impl Broker {
         if tokio::time::timeout(CONNECTIONS_WAIT, self.connections.wait()).await.is_err() {
             error!("some connections did not end in time");
         }
-        if let Some(dirs) = &dirs {
+        // Only a life that served has logs to close, and only such a one may say that it ended cleanly.
+        if let (true, Some(dirs)) = (was_ready, &dirs) {
             lifecycle::close_logs(&self.life.services, dirs, broker_epoch).await;
         }
         let services = Arc::clone(&self.life.services);
@@ -158,7 +159,7 @@ async fn run(
         }
     };
     let services = &life.services;
-    tokio::spawn(maintenance::run(Arc::clone(services), Arc::clone(&dirs), life.stop.clone()));
+    tokio::spawn(maintenance::run(Arc::clone(services), Arc::clone(&dirs), life.ready.clone(), life.stop.clone()));
     let properties = &services.config.properties;
     let limits = ConnectionLimits::new(
         properties.size("max.connections").min(shell::listener::files_for_connections()),

@@ -24,6 +24,9 @@ pub async fn handle(services: &Services, _: &RequestContext, request: CreateTopi
     }
     let (once, twice): (Vec<&CreatableTopic>, Vec<&CreatableTopic>) =
         request.topics.iter().partition(|topic| mentions.get(topic.name.as_str()) == Some(&1));
+    // The coordinator takes an absent value for "the default"; here it is a mistake.
+    let has_null = |topic: &&CreatableTopic| topic.configs.iter().any(|config| config.value.is_none());
+    let (null_valued, once): (Vec<&CreatableTopic>, Vec<&CreatableTopic>) = once.into_iter().partition(has_null);
     let mut created = create(services, &once, request.validate_only, request.timeout_ms).await;
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in once {
@@ -33,6 +36,11 @@ pub async fn handle(services: &Services, _: &RequestContext, request: CreateTopi
         });
         topics.push(outcome);
     }
+    topics.extend(
+        null_valued
+            .into_iter()
+            .map(|topic| failed(&topic.name, ErrorCode::InvalidConfig, "a configuration has no value".to_owned())),
+    );
     let mut named: Vec<&str> = twice.iter().map(|topic| topic.name.as_str()).collect();
     named.sort_unstable();
     named.dedup();

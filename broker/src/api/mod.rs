@@ -38,6 +38,7 @@ pub mod offset_delete;
 pub mod offset_fetch;
 pub mod offset_for_leader_epoch;
 pub mod produce;
+pub mod recompress;
 pub mod sync_group;
 #[cfg(test)]
 pub(crate) mod testing;

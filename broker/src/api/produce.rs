@@ -29,6 +29,7 @@ use thalweg_wire::records::{ProduceRules, TimestampWindow, check_produced};
 use tokio::time::Instant;
 
 use super::context::{CloseReason, RequestContext};
+use super::recompress::{recompress, wanted_codec};
 use crate::services::Services;
 use crate::shell::ack::{Acks, AppendOutcome};
 use crate::shell::partitions::Partition;
@@ -222,6 +223,10 @@ fn check(
     {
         // Some clients leave the header's at -1; lookups by time trust it.
         batch::set_max_timestamp(&mut batch, TimestampType::CreateTime, checked.max_timestamp);
+    }
+    let codec = wanted_codec(config.compression_type).filter(|codec| checked.header.compression() != Some(*codec));
+    if let Some(codec) = codec {
+        batch = recompress(batch, codec).map_err(refused)?;
     }
     Ok((batch, checked.header.record_count))
 }

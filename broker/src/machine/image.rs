@@ -21,9 +21,9 @@ pub struct Image {
     pub index: u64,
     pub cluster_id: Arc<str>,
     pub brokers: Arc<BTreeMap<NodeId, BrokerImage>>,
-    topics: Arc<BTreeMap<TopicName, Arc<TopicImage>>>,
-    names: Arc<BTreeMap<TopicId, TopicName>>,
-    configs: Arc<BTreeMap<ConfigScope, BTreeMap<String, String>>>,
+    pub(crate) topics: Arc<BTreeMap<TopicName, Arc<TopicImage>>>,
+    pub(crate) names: Arc<BTreeMap<TopicId, TopicName>>,
+    pub(crate) configs: Arc<BTreeMap<ConfigScope, BTreeMap<String, String>>>,
     pub features: Arc<BTreeMap<String, u32>>,
 }
 

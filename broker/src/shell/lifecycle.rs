@@ -309,10 +309,11 @@ pub async fn close_logs(services: &Arc<Services>, dirs: &Arc<Dirs>, broker_epoch
         }
         for (dir, high_watermarks) in dirs.all().iter().zip(&high_watermarks) {
             let clean = dir.write_high_watermarks(high_watermarks).and_then(|()| dir.write_checkpoints());
-            if clean.is_ok() && !failed.iter().any(|path| path == dir.path()) {
-                if let Err(error) = dir.mark_clean(broker_epoch.map(|epoch| epoch.0)) {
-                    error!(%error, dir = %dir.path().display(), "a clean stop could not be marked");
-                }
+            if clean.is_ok()
+                && !failed.iter().any(|path| path == dir.path())
+                && let Err(error) = dir.mark_clean(broker_epoch.map(|epoch| epoch.0))
+            {
+                error!(%error, dir = %dir.path().display(), "a clean stop could not be marked");
             }
         }
     });

@@ -101,7 +101,6 @@ impl BoundListener {
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn admit(
         &self,
         stream: TcpStream,

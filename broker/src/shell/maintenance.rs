@@ -5,16 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_storage::checkpoint::OffsetCheckpoint;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::dirs::Dirs;
 use super::owner::Owner;
+use crate::Readiness;
 use crate::metrics::DirLabel;
 use crate::services::Services;
 
 /// Runs until `stop`.
-pub async fn run(services: Arc<Services>, dirs: Arc<Dirs>, stop: CancellationToken) {
+pub async fn run(services: Arc<Services>, dirs: Arc<Dirs>, ready: watch::Sender<Readiness>, stop: CancellationToken) {
     let every = |name: &str| {
         let period = Duration::from_millis(services.config.properties.number(name).unsigned_abs().max(1));
         let mut interval = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
@@ -34,7 +36,15 @@ pub async fn run(services: Arc<Services>, dirs: Arc<Dirs>, stop: CancellationTok
             _ = recovery_points.tick() => write_checkpoints(&services, &dirs).await,
             _ = log_starts.tick() => write_checkpoints(&services, &dirs).await,
             _ = retention.tick() => retain(&services, &dirs).await,
-            _ = gauges.tick() => measure(&services, &dirs).await,
+            _ = gauges.tick() => {
+                measure(&services, &dirs);
+                if dirs.all().iter().all(|dir| dir.is_offline()) {
+                    // Nothing is left to serve from (REPLICATION G2); whoever runs this process ends it.
+                    error!("every log directory is offline");
+                    ready.send_replace(Readiness::Failed("every log directory is offline".to_owned()));
+                    return;
+                }
+            }
         }
     }
 }
@@ -100,7 +110,7 @@ async fn write_high_watermarks(services: &Arc<Services>, dirs: &Arc<Dirs>) {
     let _ = written.await;
 }
 
-async fn measure(services: &Arc<Services>, dirs: &Arc<Dirs>) {
+fn measure(services: &Arc<Services>, dirs: &Arc<Dirs>) {
     let metrics = &services.metrics;
     let all = services.partitions.all();
     let count = |holds: &dyn Fn(&super::partitions::Partition) -> bool| {

@@ -135,7 +135,8 @@ impl Partition {
         }
     }
 
-    /// Whether a request that names `asked` as its epoch may be served by this replica as the leader.
+    /// Whether a request that names `asked` as its epoch may be served by this replica as the leader. A negative epoch is not
+    /// checked.
     ///
     /// # Errors
     /// Offline 56, not the leader 6, an older epoch 74, a newer one 75.
@@ -144,7 +145,7 @@ impl Partition {
             return Err(ErrorCode::KafkaStorageError);
         }
         let epoch = self.leader_epoch().ok_or(ErrorCode::NotLeaderOrFollower)?;
-        if asked == LeaderEpoch::NONE || asked == epoch {
+        if asked < LeaderEpoch(0) || asked == epoch {
             Ok(epoch)
         } else if asked < epoch {
             Err(ErrorCode::FencedLeaderEpoch)

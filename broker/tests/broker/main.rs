@@ -1,0 +1,5 @@
+//! A whole broker, with a coordinator in memory and mostly a disk in memory, over real connections.
+
+mod connection;
+mod durability;
+mod support;
