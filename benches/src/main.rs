@@ -102,11 +102,11 @@ fn main() -> Result<()> {
     experiments::memory_after(&bench, &mut report)?;
     report.summary();
     report.paragraph(&format!("Load average at the end: {:.2}.", machine::load_average()));
-    if let Some(node) = bench.node {
-        node.server.stop()?;
-    }
     if let Some(path) = &options.write {
         std::fs::write(path, report.text()).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(node) = bench.node {
+        node.server.stop()?;
     }
     Ok(())
 }
