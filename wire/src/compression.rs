@@ -45,6 +45,14 @@ impl Compression {
             Compression::Zstd => "zstd",
         }
     }
+
+    /// What an error of a [`Decompressor`] of this codec means.
+    pub(crate) fn explain(self, error: &io::Error) -> CompressionError {
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<CompressionError>()) {
+            Some(known) => known.clone(),
+            None => CompressionError::Corrupt { codec: self, reason: error.to_string() },
+        }
+    }
 }
 
 /// Why compressed bytes cannot be read. The writer's fault.
@@ -72,7 +80,7 @@ pub fn decompress(codec: Compression, bytes: &Bytes, out_max: usize) -> Result<B
     let mut out = Vec::new();
     match stream.read_to_end(&mut out) {
         Ok(_) => Ok(out.into()),
-        Err(error) => Err(stream.explain(&error)),
+        Err(error) => Err(codec.explain(&error)),
     }
 }
 
@@ -96,7 +104,6 @@ pub fn compress(codec: Compression, bytes: &[u8]) -> io::Result<Vec<u8>> {
 
 /// Unpacks as a stream: validation reads records through it without holding them.
 pub struct Decompressor<'a> {
-    codec: Compression,
     inner: Inner<'a>,
     left: usize,
     max: usize,
@@ -121,17 +128,9 @@ impl<'a> Decompressor<'a> {
             Compression::Gzip => Inner::Gzip(Box::new(flate2::bufread::MultiGzDecoder::new(bytes))),
             Compression::Snappy => Inner::Snappy(SnappyBlocks::new(bytes, out_max)),
             Compression::Lz4 => Inner::Lz4(Lz4Frames::new(bytes, out_max)),
-            Compression::Zstd => Inner::Zstd(zstd_decoder(bytes).map_err(|error| corrupt(codec, &error))?),
+            Compression::Zstd => Inner::Zstd(zstd_decoder(bytes).map_err(|error| codec.explain(&error))?),
         };
-        Ok(Decompressor { codec, inner, left: out_max, max: out_max })
-    }
-
-    /// What an error of this stream means.
-    pub fn explain(&self, error: &io::Error) -> CompressionError {
-        match error.get_ref().and_then(|inner| inner.downcast_ref::<CompressionError>()) {
-            Some(known) => known.clone(),
-            None => corrupt(self.codec, error),
-        }
+        Ok(Decompressor { inner, left: out_max, max: out_max })
     }
 }
 
@@ -165,10 +164,6 @@ fn zstd_decoder(bytes: &[u8]) -> io::Result<zstd::stream::read::Decoder<'_, BufR
     // What any zstd level writes; the window is reserved, but touched only as far as output goes.
     decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
     Ok(decoder)
-}
-
-fn corrupt(codec: Compression, error: &io::Error) -> CompressionError {
-    CompressionError::Corrupt { codec, reason: error.to_string() }
 }
 
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;

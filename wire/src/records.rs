@@ -1,6 +1,7 @@
 //! The records inside a batch: read lazily, built, checked without being held.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use bytes::Bytes;
 use thalweg_model::topic_config::TimestampType;
@@ -62,7 +63,10 @@ impl RecordHeaders {
 
     pub fn iter(&self) -> impl Iterator<Item = RecordHeader> + use<> {
         let mut cursor = Cursor::new(self.bytes.clone());
-        (0..self.count).map_while(move |_| cursor.header().ok())
+        (0..self.count).map_while(move |_| {
+            let (key, value) = cursor.skip_header().ok()?;
+            Some(RecordHeader { key: cursor.bytes.slice(key), value: value.map(|range| cursor.bytes.slice(range)) })
+        })
     }
 }
 
@@ -135,58 +139,67 @@ pub(crate) fn codec_of(header: &BatchHeader) -> Result<Compression, BatchError> 
     header.compression().ok_or(BatchError::UnknownCompression { id: header.attributes.compression_id() })
 }
 
-/// Reads records off unpacked bytes.
+/// Reads records off unpacked bytes. Makes no slices but those it returns: each costs an atomic count.
 #[derive(Clone, Debug)]
 struct Cursor {
     bytes: Bytes,
     position: usize,
+    /// Exclusive: of the record being read, or of all.
+    end: usize,
 }
 
 impl Cursor {
     fn new(bytes: Bytes) -> Cursor {
-        Cursor { bytes, position: 0 }
+        let end = bytes.len();
+        Cursor { bytes, position: 0, end }
     }
 
     fn record(&mut self, batch: &BatchHeader) -> Result<Record, RecordError> {
         let length = self.length()?.ok_or(RecordError::NegativeLength { length: -1 })?;
         let start = self.position;
-        let mut fields = Cursor::new(self.take(length)?);
-        fields.take(1)?; // attributes, unused
-        let timestamp_delta = fields.varint()?;
-        let offset_delta = fields.varint()?;
-        let key = fields.nullable_bytes()?;
-        let value = fields.nullable_bytes()?;
-        let headers = fields.headers()?;
-        if fields.position != length {
+        let record_end = self.skip(length)?.end;
+        (self.position, self.end) = (start, record_end);
+        self.skip(1)?; // attributes, unused
+        let timestamp_delta = self.varint()?;
+        let offset_delta = self.varint()?;
+        let key = self.skip_nullable()?;
+        let value = self.skip_nullable()?;
+        let (headers_count, headers) = self.skip_headers()?;
+        if self.position != record_end {
             return Err(RecordError::LengthMismatch { stated: length, used: self.position - start });
         }
+        self.end = self.bytes.len();
         let timestamp = match batch.timestamp_type() {
             TimestampType::LogAppendTime => batch.max_timestamp,
             TimestampType::CreateTime => Timestamp(batch.base_timestamp.0.saturating_add(timestamp_delta)),
         };
-        Ok(Record { offset: batch.base_offset.plus(offset_delta), timestamp, key, value, headers })
+        Ok(Record {
+            offset: batch.base_offset.plus(offset_delta),
+            timestamp,
+            key: key.map(|range| self.bytes.slice(range)),
+            value: value.map(|range| self.bytes.slice(range)),
+            headers: RecordHeaders { count: headers_count, bytes: self.bytes.slice(headers) },
+        })
     }
 
-    fn headers(&mut self) -> Result<RecordHeaders, RecordError> {
+    fn skip_headers(&mut self) -> Result<(usize, Range<usize>), RecordError> {
         let count = self.varint()?;
         let count = usize::try_from(count).map_err(|_| RecordError::NegativeLength { length: count })?;
         let start = self.position;
         for _ in 0..count {
-            self.header()?;
+            self.skip_header()?;
         }
-        Ok(RecordHeaders { count, bytes: self.bytes.slice(start..self.position) })
+        Ok((count, start..self.position))
     }
 
-    fn header(&mut self) -> Result<RecordHeader, RecordError> {
-        let key = self.nullable_bytes()?.ok_or(RecordError::NegativeLength { length: -1 })?;
-        Ok(RecordHeader { key, value: self.nullable_bytes()? })
+    fn skip_header(&mut self) -> Result<(Range<usize>, Option<Range<usize>>), RecordError> {
+        let key = self.skip_nullable()?.ok_or(RecordError::NegativeLength { length: -1 })?;
+        Ok((key, self.skip_nullable()?))
     }
 
-    fn nullable_bytes(&mut self) -> Result<Option<Bytes>, RecordError> {
-        match self.length()? {
-            Some(length) => self.take(length).map(Some),
-            None => Ok(None),
-        }
+    /// Skips bytes with their length in front; says where they are, or that they are null.
+    fn skip_nullable(&mut self) -> Result<Option<Range<usize>>, RecordError> {
+        self.length()?.map(|length| self.skip(length)).transpose()
     }
 
     /// A length; `None` for -1.
@@ -197,47 +210,35 @@ impl Cursor {
         }
     }
 
-    fn take(&mut self, length: usize) -> Result<Bytes, RecordError> {
-        let end = self.position.checked_add(length).filter(|end| *end <= self.bytes.len());
-        let end = end.ok_or(RecordError::Truncated)?;
-        let taken = self.bytes.slice(self.position..end);
+    fn skip(&mut self, length: usize) -> Result<Range<usize>, RecordError> {
+        let start = self.position;
+        let end = start.checked_add(length).filter(|end| *end <= self.end).ok_or(RecordError::Truncated)?;
         self.position = end;
-        Ok(taken)
+        Ok(start..end)
     }
 
     fn varint(&mut self) -> Result<i64, RecordError> {
-        let mut decoder = VarintDecoder::default();
-        while let Some(byte) = self.bytes.get(self.position) {
-            self.position += 1;
-            if let Some(value) = decoder.push(*byte)? {
-                return Ok(value);
-            }
-        }
-        Err(RecordError::Truncated)
+        let (value, length) = read_varint(&self.bytes[self.position..self.end])?.ok_or(RecordError::Truncated)?;
+        self.position += length;
+        Ok(value)
     }
 }
 
-/// A signed zigzag LEB128 of at most 64 bits, byte by byte.
-#[derive(Default)]
-pub(crate) struct VarintDecoder {
-    bits: u64,
-    shift: u32,
-}
-
-impl VarintDecoder {
-    /// `Some` with the last byte.
-    pub(crate) fn push(&mut self, byte: u8) -> Result<Option<i64>, RecordError> {
-        let bits = u64::from(byte & 0x7F);
-        if self.shift > 63 || (self.shift == 63 && bits > 1) {
-            return Err(RecordError::BadVarint);
+/// Reads a signed zigzag LEB128 of at most 64 bits off the front of `bytes`, with its length; `None` if it goes on
+/// behind their end.
+fn read_varint(bytes: &[u8]) -> Result<Option<(i64, usize)>, RecordError> {
+    let mut bits = 0;
+    for (i, byte) in bytes.iter().take(VARINT_BYTES_MAX).enumerate() {
+        bits |= u64::from(byte & 0x7F) << (7 * i);
+        if byte & 0x80 == 0 {
+            // The tenth byte has room for one bit.
+            return match i == VARINT_BYTES_MAX - 1 && *byte > 1 {
+                true => Err(RecordError::BadVarint),
+                false => Ok(Some(((bits >> 1) as i64 ^ -((bits & 1) as i64), i + 1))),
+            };
         }
-        self.bits |= bits << self.shift;
-        self.shift += 7;
-        if byte & 0x80 != 0 {
-            return Ok(None);
-        }
-        Ok(Some((self.bits >> 1) as i64 ^ -((self.bits & 1) as i64)))
     }
+    if bytes.len() < VARINT_BYTES_MAX { Ok(None) } else { Err(RecordError::BadVarint) }
 }
 
 /// Appends a signed zigzag LEB128.
@@ -249,6 +250,8 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, value: i64) {
     }
     out.push(bits as u8);
 }
+
+const VARINT_BYTES_MAX: usize = 10;
 
 #[cfg(test)]
 mod tests;

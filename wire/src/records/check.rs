@@ -1,12 +1,12 @@
 //! The checks on a batch that a client wants appended.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader};
 
 use thalweg_model::Timestamp;
 
-use super::{RecordError, VarintDecoder, codec_of};
+use super::{RecordError, VARINT_BYTES_MAX, codec_of, read_varint};
 use crate::batch::{BATCH_HEADER_BYTES, BatchError, BatchHeader, verify_crc};
-use crate::compression::{Compression, CompressionError, Decompressor};
+use crate::compression::{Compression, Decompressor};
 
 /// What a topic and a request's version ask of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -116,11 +116,25 @@ fn check_records(
     packed: &[u8],
     rules: &ProduceRules,
 ) -> Result<CheckedBatch, BatchError> {
-    let mut stream = RecordStream::new(Decompressor::new(codec, packed, rules.unpacked_bytes_max)?);
+    if codec == Compression::None {
+        // No copy for what is not packed.
+        return check_stream(header, codec, packed, rules);
+    }
+    let unpacked = Decompressor::new(codec, packed, rules.unpacked_bytes_max)?;
+    check_stream(header, codec, BufReader::with_capacity(BUFFER_BYTES, unpacked), rules)
+}
+
+fn check_stream(
+    header: &BatchHeader,
+    codec: Compression,
+    source: impl BufRead,
+    rules: &ProduceRules,
+) -> Result<CheckedBatch, BatchError> {
+    let mut stream = RecordStream { source, taken: 0 };
     let mut checked = CheckedBatch { header: *header, max_timestamp: Timestamp::NONE, max_timestamp_index: 0 };
     let (mut without_key, mut outside_window) = (Vec::new(), Vec::new());
     for index in 0..header.record_count {
-        let record = stream.record().map_err(|error| error.at(index))?;
+        let record = stream.record().map_err(|error| error.at(index, codec))?;
         if record.offset_delta != i64::from(index) {
             let error = RecordError::OffsetDelta { found: record.offset_delta, expected: i64::from(index) };
             return Err(BatchError::Record { index, error });
@@ -138,7 +152,7 @@ fn check_records(
             outside_window.push(index);
         }
     }
-    stream.finish().map_err(|error| error.at(header.record_count - 1))?;
+    stream.finish().map_err(|error| error.at(header.record_count - 1, codec))?;
     if !without_key.is_empty() {
         return Err(BatchError::KeyMissing { indexes: without_key });
     }
@@ -155,21 +169,14 @@ struct RecordFacts {
     has_key: bool,
 }
 
-/// Walks records in a fixed buffer; keys, values and headers are skipped, not kept.
-struct RecordStream<'a> {
-    source: Decompressor<'a>,
-    buffer: Box<[u8; BUFFER_BYTES]>,
-    start: usize,
-    end: usize,
+/// Walks records as they are unpacked; keys, values and headers are skipped, not kept.
+struct RecordStream<R> {
+    source: R,
     /// Bytes taken since the start of the batch's records.
     taken: u64,
 }
 
-impl<'a> RecordStream<'a> {
-    fn new(source: Decompressor<'a>) -> RecordStream<'a> {
-        RecordStream { source, buffer: Box::new([0; BUFFER_BYTES]), start: 0, end: 0, taken: 0 }
-    }
-
+impl<R: BufRead> RecordStream<R> {
     fn record(&mut self) -> Result<RecordFacts, StreamError> {
         let length = self.varint()?;
         let length = u64::try_from(length).map_err(|_| RecordError::NegativeLength { length })?;
@@ -207,7 +214,7 @@ impl<'a> RecordStream<'a> {
 
     /// Checks that nothing follows the last record.
     fn finish(&mut self) -> Result<(), StreamError> {
-        match self.fill()? {
+        match self.source.fill_buf()?.len() {
             0 => Ok(()),
             extra => Err(RecordError::TrailingBytes { extra: extra as u64 }.into()),
         }
@@ -226,56 +233,53 @@ impl<'a> RecordStream<'a> {
 
     fn skip(&mut self, mut count: u64) -> Result<(), StreamError> {
         while count > 0 {
-            let here = (self.fill()? as u64).min(count);
+            let here = (self.source.fill_buf()?.len() as u64).min(count);
             if here == 0 {
                 return Err(RecordError::Truncated.into());
             }
-            self.start += here as usize;
-            self.taken += here;
+            self.consume(here as usize);
             count -= here;
         }
         Ok(())
     }
 
     fn varint(&mut self) -> Result<i64, StreamError> {
-        let mut decoder = VarintDecoder::default();
+        if let Some((value, length)) = read_varint(self.source.fill_buf()?)? {
+            self.consume(length);
+            return Ok(value);
+        }
+        // It goes on in the next piece of the stream.
+        let (mut bytes, mut length) = ([0; VARINT_BYTES_MAX], 0);
         loop {
-            if self.fill()? == 0 {
+            let Some(byte) = self.source.fill_buf()?.first().copied() else {
                 return Err(RecordError::Truncated.into());
-            }
-            let byte = self.buffer[self.start];
-            self.start += 1;
-            self.taken += 1;
-            if let Some(value) = decoder.push(byte)? {
+            };
+            self.consume(1);
+            bytes[length] = byte;
+            length += 1;
+            // Ten bytes always end it, one way or the other.
+            if let Some((value, _)) = read_varint(&bytes[..length])? {
                 return Ok(value);
             }
         }
     }
 
-    /// Bytes at hand; 0 at the end.
-    fn fill(&mut self) -> Result<usize, StreamError> {
-        while self.start == self.end {
-            match self.source.read(&mut self.buffer[..]) {
-                Ok(0) => return Ok(0),
-                Ok(read) => (self.start, self.end) = (0, read),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.source.explain(&error).into()),
-            }
-        }
-        Ok(self.end - self.start)
+    fn consume(&mut self, count: usize) {
+        self.source.consume(count);
+        self.taken += count as u64;
     }
 }
 
 enum StreamError {
     Record(RecordError),
-    Compression(CompressionError),
+    Unpacking(io::Error),
 }
 
 impl StreamError {
-    fn at(self, index: i32) -> BatchError {
+    fn at(self, index: i32, codec: Compression) -> BatchError {
         match self {
             StreamError::Record(error) => BatchError::Record { index, error },
-            StreamError::Compression(error) => BatchError::Compression(error),
+            StreamError::Unpacking(error) => BatchError::Compression(codec.explain(&error)),
         }
     }
 }
@@ -286,9 +290,9 @@ impl From<RecordError> for StreamError {
     }
 }
 
-impl From<CompressionError> for StreamError {
-    fn from(error: CompressionError) -> StreamError {
-        StreamError::Compression(error)
+impl From<io::Error> for StreamError {
+    fn from(error: io::Error) -> StreamError {
+        StreamError::Unpacking(error)
     }
 }
 
