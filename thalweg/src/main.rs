@@ -1,1 +1,78 @@
-fn main() {}
+//! The one binary: a node of either role, and every verb that talks to one.
+
+mod cli;
+mod config;
+mod dev;
+mod http;
+mod metrics;
+mod node;
+mod telemetry;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::config::NodeConfig;
+
+#[derive(Parser)]
+#[command(name = "thalweg", version, about = "A distributed log that Kafka clients use", max_term_width = 120)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a node on this machine for development: no set-up, loopback only
+    Dev(dev::DevArguments),
+    /// Run a node as a configuration file says
+    Start(StartArguments),
+    #[command(flatten)]
+    Verb(cli::Command),
+}
+
+#[derive(clap::Args)]
+struct StartArguments {
+    /// The configuration file (TOML); `--print-config` shows every key with its default
+    #[arg(long, env = "THALWEG_CONFIG", required_unless_present = "print_config")]
+    config: Option<PathBuf>,
+    /// Set one property over the file, under Kafka's name
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Print a commented configuration with the defaults and exit
+    #[arg(long)]
+    print_config: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.command {
+        Command::Dev(dev) => dev::run(&dev),
+        Command::Start(start) => run_start(&start),
+        Command::Verb(verb) => return cli::run(verb),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            telemetry::complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_start(arguments: &StartArguments) -> Result<()> {
+    let Some(path) = arguments.config.as_ref().filter(|_| !arguments.print_config) else {
+        telemetry::say(&config::commented_defaults());
+        return Ok(());
+    };
+    let mut config = NodeConfig::read(path)?;
+    config.set_properties(&arguments.set)?;
+    telemetry::start(config.log.format, &config.log.level)?;
+    node::run(config, |node| {
+        let listening: Vec<String> = node.addresses().iter().map(ToString::to_string).collect();
+        telemetry::say(&format!("thalweg {} ready, listening on {}", env!("CARGO_PKG_VERSION"), listening.join(", ")));
+    })
+}
+

@@ -1,0 +1,267 @@
+//! The configuration file: what a node is, where it keeps its data, what it listens on.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+/// A node's configuration; each field's meaning and default stand in [`commented_defaults`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeConfig {
+    #[serde(default = "default_roles")]
+    pub roles: Vec<Role>,
+    pub data_dir: PathBuf,
+    #[serde(default)]
+    pub broker: BrokerSection,
+    #[serde(default)]
+    pub coordinator: CoordinatorSection,
+    #[serde(default)]
+    pub http: HttpSection,
+    #[serde(default)]
+    pub log: LogSection,
+    #[serde(default)]
+    pub properties: BTreeMap<String, toml::Value>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    Broker,
+    Coordinator,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BrokerSection {
+    pub listen: Vec<SocketAddr>,
+    pub advertised: Option<String>,
+    pub log_dirs: Vec<PathBuf>,
+    pub rack: Option<String>,
+    pub coordinators: Vec<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CoordinatorSection {
+    pub listen: SocketAddr,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpSection {
+    pub listen: SocketAddr,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogSection {
+    pub level: String,
+    pub format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+impl NodeConfig {
+    /// # Errors
+    /// A file that cannot be read, is no TOML, or names something unknown; names the file, the line and what is known.
+    pub fn read(path: &Path) -> Result<NodeConfig> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        NodeConfig::parse(&text).with_context(|| path.display().to_string())
+    }
+
+    fn parse(text: &str) -> Result<NodeConfig> {
+        let config: NodeConfig = toml::from_str(text)?;
+        if config.roles.is_empty() {
+            bail!("roles is empty; name broker, coordinator or both");
+        }
+        if !config.has_role(Role::Coordinator) && config.broker.coordinators.is_empty() {
+            bail!("a broker without the role coordinator needs broker.coordinators = [\"host:9093\", ...]");
+        }
+        Ok(config)
+    }
+
+    pub fn has_role(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
+
+    /// Puts `key=value` words, as `--set` takes them, over the properties.
+    ///
+    /// # Errors
+    /// A word without `=`; whoever typed it is at fault. Unknown keys are found when the node starts.
+    pub fn set_properties(&mut self, words: &[String]) -> Result<()> {
+        for word in words {
+            let Some((key, value)) = word.split_once('=') else {
+                bail!("--set takes key=value, such as --set num.partitions=4, not '{word}'");
+            };
+            self.properties.insert(key.trim().to_owned(), toml::Value::String(value.trim().to_owned()));
+        }
+        Ok(())
+    }
+
+    /// The properties as text, which is what their table reads.
+    ///
+    /// # Errors
+    /// A value that is a table or a list of other than words; the file's fault.
+    pub fn property_texts(&self) -> Result<BTreeMap<String, String>> {
+        let mut texts = BTreeMap::new();
+        flatten("", &self.properties, &mut texts)?;
+        Ok(texts)
+    }
+}
+
+/// TOML reads `num.partitions = 4` as a table `num` with a key `partitions`; Kafka's names are the dotted whole.
+fn flatten<'a>(
+    prefix: &str,
+    table: impl IntoIterator<Item = (&'a String, &'a toml::Value)>,
+    texts: &mut BTreeMap<String, String>,
+) -> Result<()> {
+    for (key, value) in table {
+        let name = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        let text = match value {
+            toml::Value::Table(inner) => {
+                flatten(&name, inner, texts)?;
+                continue;
+            }
+            toml::Value::String(text) => text.clone(),
+            toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Float(number) => number.to_string(),
+            toml::Value::Boolean(truth) => truth.to_string(),
+            toml::Value::Array(items) => {
+                let words: Option<Vec<&str>> = items.iter().map(toml::Value::as_str).collect();
+                words.with_context(|| format!("properties.{name}: a list holds words only"))?.join(",")
+            }
+            toml::Value::Datetime(_) => bail!("properties.{name}: a date is no property's value"),
+        };
+        texts.insert(name, text);
+    }
+    Ok(())
+}
+
+fn default_roles() -> Vec<Role> {
+    vec![Role::Broker, Role::Coordinator]
+}
+
+impl Default for BrokerSection {
+    fn default() -> BrokerSection {
+        BrokerSection {
+            listen: vec![loopback(9092)],
+            advertised: None,
+            log_dirs: Vec::new(),
+            rack: None,
+            coordinators: Vec::new(),
+        }
+    }
+}
+
+impl Default for CoordinatorSection {
+    fn default() -> CoordinatorSection {
+        CoordinatorSection { listen: loopback(9093) }
+    }
+}
+
+impl Default for HttpSection {
+    fn default() -> HttpSection {
+        HttpSection { listen: loopback(9644) }
+    }
+}
+
+impl Default for LogSection {
+    fn default() -> LogSection {
+        LogSection { level: "info".to_owned(), format: LogFormat::Text }
+    }
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// A configuration file with every key, its default and its meaning.
+pub fn commented_defaults() -> String {
+    DEFAULTS.trim_end().to_owned()
+}
+
+const DEFAULTS: &str = r#"# Where everything is kept: logs under logs/, the coordinator's registries under coordinator/.
+data_dir = "/var/lib/thalweg"
+
+# What this node is: a broker, a coordinator, or both.
+roles = ["broker", "coordinator"]
+
+[broker]
+# What Kafka clients connect to.
+listen = ["127.0.0.1:9092"]
+# What clients are told to connect to. Unset: the address that the client came in on.
+# advertised = "broker-1.example:9092"
+# Folders for partition logs, one per disk. Empty: data_dir/logs.
+log_dirs = []
+# The failure domain, such as a zone.
+# rack = "a"
+# The coordinators' gRPC addresses. Empty with the role coordinator: this node's own.
+coordinators = []
+
+[coordinator]
+# gRPC, for brokers and other coordinators.
+listen = "127.0.0.1:9093"
+
+[http]
+# /metrics, /health/live, /health/ready.
+listen = "127.0.0.1:9644"
+
+[log]
+# error, warn, info, debug, trace, or a filter such as "info,thalweg_broker=debug".
+level = "info"
+# text for people, json for machines.
+format = "text"
+
+# Broker properties under Kafka's names, such as:
+[properties]
+# num.partitions = 1
+# auto.create.topics.enable = true
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_printed_defaults_are_a_valid_file_with_the_built_in_values() {
+        let printed = NodeConfig::parse(&commented_defaults()).unwrap();
+        let bare = NodeConfig::parse("data_dir = '/var/lib/thalweg'").unwrap();
+        assert_eq!(format!("{printed:?}"), format!("{bare:?}"));
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_the_known_ones() {
+        let error = NodeConfig::parse("data_dir = '/d'\n[broker]\nlistne = []\n").unwrap_err().to_string();
+        assert!(error.contains("listne") && error.contains("listen"), "{error}");
+    }
+
+    #[test]
+    fn a_broker_alone_must_know_its_coordinators() {
+        let error = NodeConfig::parse("data_dir = '/d'\nroles = ['broker']").unwrap_err().to_string();
+        assert!(error.contains("broker.coordinators"), "{error}");
+    }
+
+    #[test]
+    fn properties_keep_kafkas_dotted_names_quoted_or_not() {
+        let mut config = NodeConfig::parse(
+            "data_dir = '/d'\n[properties]\nnum.partitions = 4\n'auto.create.topics.enable' = false\nlog.cleanup.policy = ['compact', 'delete']\n",
+        )
+        .unwrap();
+        config.set_properties(&["num.partitions=6".to_owned(), "log.retention.ms = -1".to_owned()]).unwrap();
+        let texts = config.property_texts();
+        // `--set` and the file meet under one name.
+        let texts = texts.unwrap();
+        assert_eq!(texts["num.partitions"], "6");
+        assert_eq!(texts["auto.create.topics.enable"], "false");
+        assert_eq!(texts["log.cleanup.policy"], "compact,delete");
+        assert_eq!(texts["log.retention.ms"], "-1");
+    }
+}

@@ -1,0 +1,281 @@
+//! A node: the roles of one process, composed over loopback gRPC.
+
+use std::fs::{File, TryLockError};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use thalweg_broker::config::Properties;
+use thalweg_broker::{Advertised, Broker, BrokerConfig, ListenerConfig, Readiness};
+use thalweg_coordinator::{Coordinator, CoordinatorConfig, CoordinatorSettings};
+use thalweg_coordinator_rocks::RocksStore;
+use thalweg_world::Clock;
+use thalweg_world::disk::RealDisk;
+use tokio::runtime::{self, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::config::{NodeConfig, Role};
+use crate::http;
+use crate::metrics::Exposition;
+
+/// A node that serves.
+pub struct Node {
+    broker: Option<Broker>,
+    http_address: SocketAddr,
+    coordinator_address: Option<SocketAddr>,
+}
+
+impl Node {
+    /// Where Kafka clients connect; without the role broker, where other nodes do.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        match &self.broker {
+            Some(broker) => broker.local_addrs().to_vec(),
+            None => self.coordinator_address.into_iter().collect(),
+        }
+    }
+
+    pub fn http_address(&self) -> SocketAddr {
+        self.http_address
+    }
+}
+
+/// Runs a node until SIGINT or SIGTERM, then stops it in order. `when_ready` is called once, when it serves.
+///
+/// # Errors
+/// What keeps the node from starting: one sentence with cause and remedy.
+pub fn run(config: NodeConfig, when_ready: impl FnOnce(&Node)) -> Result<()> {
+    let _lock = lock_data_dir(&config.data_dir)?;
+    let texts = config.property_texts()?;
+    let properties = Properties::parse(texts.iter().map(|(key, value)| (key.as_str(), value.as_str())))?;
+    warn_if_open(&config);
+
+    // Two runtimes: produce load must not starve Raft.
+    let net = runtime("net", None)?;
+    let coordination = config.has_role(Role::Coordinator).then(|| runtime("coordinator", Some(1))).transpose()?;
+    let clock = Clock::real();
+
+    let coordinator = match &coordination {
+        Some(runtime) => Some(runtime.block_on(start_coordinator(&config, &properties, clock.clone()))?),
+        None => None,
+    };
+    let outcome = net.block_on(serve(&config, properties, clock, coordinator.as_ref(), when_ready));
+    if let (Some(runtime), Some(coordinator)) = (&coordination, coordinator) {
+        runtime.block_on(coordinator.shutdown());
+    }
+    outcome
+}
+
+async fn serve(
+    config: &NodeConfig,
+    properties: Properties,
+    clock: Clock,
+    coordinator: Option<&Coordinator>,
+    when_ready: impl FnOnce(&Node),
+) -> Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let broker = if config.has_role(Role::Broker) {
+        let config = broker_config(config, properties, coordinator)?;
+        Some(Broker::start(config, Arc::new(RealDisk), clock)?)
+    } else {
+        None
+    };
+    let readiness = match &broker {
+        Some(broker) => broker.ready(),
+        // A coordinator that has started serves.
+        None => watch::channel(Readiness::Ready).1,
+    };
+    let stop = CancellationToken::new();
+    let exposition = Exposition::new(
+        broker.as_ref().map(Broker::metrics),
+        coordinator.map(Coordinator::metrics),
+        readiness.clone(),
+    );
+    let http_address = http::start(config.http.listen, Arc::new(exposition), stop.clone()).await?;
+    let node = Node { broker, http_address, coordinator_address: coordinator.map(Coordinator::local_addr) };
+
+    let outcome = tokio::select! {
+        biased;
+        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+        ready = until_ready(readiness.clone()) => match ready {
+            Err(error) => Err(error),
+            Ok(()) => {
+                when_ready(&node);
+                tokio::select! {
+                    biased;
+                    _ = interrupt.recv() => Ok(()),
+                    _ = terminate.recv() => Ok(()),
+                    failed = until_failed(readiness) => Err(failed),
+                }
+            }
+        },
+    };
+    info!("stopping");
+    if let Some(broker) = node.broker {
+        broker.shutdown().await;
+    }
+    stop.cancel();
+    outcome
+}
+
+async fn until_ready(mut readiness: watch::Receiver<Readiness>) -> Result<()> {
+    let settled = readiness.wait_for(|now| now.is_ready() || matches!(now, Readiness::Failed(_))).await;
+    match settled.as_deref() {
+        Ok(Readiness::Failed(reason)) => bail!("{reason}"),
+        Ok(_) => Ok(()),
+        Err(_) => bail!("the broker ended while it was starting"),
+    }
+}
+
+async fn until_failed(mut readiness: watch::Receiver<Readiness>) -> anyhow::Error {
+    match readiness.wait_for(|now| matches!(now, Readiness::Failed(_))).await.as_deref() {
+        Ok(Readiness::Failed(reason)) => anyhow::anyhow!("{reason}"),
+        // The broker's end without a failure is an ordered stop, which a signal began.
+        _ => std::future::pending().await,
+    }
+}
+
+async fn start_coordinator(config: &NodeConfig, properties: &Properties, clock: Clock) -> Result<Coordinator> {
+    let path = config.data_dir.join("coordinator");
+    let store = RocksStore::open(&path)
+        .with_context(|| format!("the coordinator's registries in {} cannot be opened", path.display()))?;
+    let config = CoordinatorConfig {
+        listen: config.coordinator.listen,
+        settings: coordinator_settings(properties),
+        ..CoordinatorConfig::default()
+    };
+    Ok(Coordinator::start(config, Arc::new(store), clock).await?)
+}
+
+fn coordinator_settings(properties: &Properties) -> CoordinatorSettings {
+    // The table bounds each of these; the conversions only name the type.
+    let int = |name| i32::try_from(properties.number(name)).unwrap_or(i32::MAX);
+    let unsigned = |name| u32::try_from(properties.number(name)).unwrap_or(u32::MAX);
+    CoordinatorSettings {
+        default_partitions: int("num.partitions"),
+        default_replication_factor: int("default.replication.factor"),
+        default_min_isr: int("min.insync.replicas"),
+        broker_lease_ms: unsigned("broker.session.timeout.ms"),
+        group_initial_rebalance_delay_ms: unsigned("group.initial.rebalance.delay.ms"),
+        group_min_session_timeout_ms: int("group.min.session.timeout.ms"),
+        group_max_session_timeout_ms: int("group.max.session.timeout.ms"),
+        group_max_size: properties.size("group.max.size"),
+        offset_metadata_max_bytes: properties.size("offset.metadata.max.bytes"),
+        offsets_retention_ms: properties.number("offsets.retention.minutes").saturating_mul(60_000),
+        offsets_retention_check_interval_ms: unsigned("offsets.retention.check.interval.ms"),
+        ..CoordinatorSettings::default()
+    }
+}
+
+fn broker_config(
+    config: &NodeConfig,
+    properties: Properties,
+    coordinator: Option<&Coordinator>,
+) -> Result<BrokerConfig> {
+    let advertised = config.broker.advertised.as_deref().map(advertised).transpose()?;
+    let listeners = config.broker.listen.iter().enumerate().map(|(i, address)| ListenerConfig {
+        name: if i == 0 { "PLAINTEXT".to_owned() } else { format!("PLAINTEXT{i}") },
+        address: *address,
+        // One name cannot stand for several ports; the others tell the address that the client came in on.
+        advertised: advertised.clone().filter(|_| i == 0),
+    });
+    let log_dirs = match config.broker.log_dirs.as_slice() {
+        [] => vec![config.data_dir.join("logs")],
+        dirs => dirs.to_vec(),
+    };
+    let coordinators = match (config.broker.coordinators.as_slice(), coordinator) {
+        ([], Some(own)) => vec![own.local_addr().to_string()],
+        (others, _) => others.to_vec(),
+    };
+    Ok(BrokerConfig {
+        broker_id: None,
+        rack: config.broker.rack.clone(),
+        coordinators,
+        log_dirs,
+        listeners: listeners.collect(),
+        properties,
+    })
+}
+
+fn advertised(text: &str) -> Result<Advertised> {
+    let parsed = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    match parsed {
+        Some((host, port)) if !host.is_empty() && port > 0 => Ok(Advertised { host: host.to_owned(), port }),
+        _ => bail!("broker.advertised is host:port, such as broker-1.example:9092, not '{text}'"),
+    }
+}
+
+/// Held for the life of the process; the kernel lets go of it however the process ends.
+fn lock_data_dir(path: &Path) -> Result<File> {
+    std::fs::create_dir_all(path).with_context(|| format!("cannot make the data directory {}", path.display()))?;
+    let lock_path: PathBuf = path.join(".lock");
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&lock_path)
+        .with_context(|| format!("cannot write to the data directory {}", path.display()))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => bail!(
+            "another thalweg process uses the data directory {}; stop it, or choose another directory",
+            path.display()
+        ),
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", lock_path.display()))
+        }
+    }
+}
+
+fn runtime(name: &'static str, threads: Option<usize>) -> Result<Runtime> {
+    let mut builder = runtime::Builder::new_multi_thread();
+    if let Some(threads) = threads {
+        builder.worker_threads(threads);
+    }
+    builder.enable_all().thread_name(name).build().context("threads cannot be started; raise the limit on processes")
+}
+
+fn warn_if_open(config: &NodeConfig) {
+    let named = [("Kafka clients", config.broker.listen.as_slice()), ("HTTP", &[config.http.listen])];
+    for (what, addresses) in named {
+        for address in addresses.iter().filter(|address| !address.ip().is_loopback()) {
+            warn!(
+                %address,
+                "listening for {what} beyond this machine WITHOUT AUTHENTICATION: whoever reaches this address can read, \
+                 write and delete everything; listen on 127.0.0.1 or put a firewall in front"
+            );
+        }
+    }
+    let grpc = config.coordinator.listen;
+    if config.has_role(Role::Coordinator) && !grpc.ip().is_loopback() {
+        warn!(address = %grpc, "the coordinator listens beyond this machine WITHOUT AUTHENTICATION");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_advertised_address_without_a_port_is_refused_with_an_example() {
+        assert_eq!(advertised("a.example:9092").unwrap(), Advertised { host: "a.example".to_owned(), port: 9092 });
+        for wrong in ["a.example", ":9092", "a.example:", "a.example:0", "a.example:99999"] {
+            assert!(advertised(wrong).unwrap_err().to_string().contains("host:port"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_data_directory_has_one_user_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = lock_data_dir(folder.path()).unwrap();
+        let refused = lock_data_dir(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("another thalweg process"), "{refused}");
+        drop(held);
+        lock_data_dir(folder.path()).unwrap();
+    }
+}

@@ -1,0 +1,34 @@
+//! What the process says: logs to standard error, answers to standard output.
+
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::{Context, Result};
+use tracing_subscriber::EnvFilter;
+
+use crate::config::LogFormat;
+
+/// Sends logs to standard error. `level` is a level or a filter such as `info,thalweg_broker=debug`.
+///
+/// # Errors
+/// A filter that cannot be read; the configuration's fault.
+pub fn start(format: LogFormat, level: &str) -> Result<()> {
+    let filter = EnvFilter::try_new(level).with_context(|| format!("log.level '{level}' is no level and no filter"))?;
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    match format {
+        LogFormat::Text => logs.with_ansi(io::stderr().is_terminal()).init(),
+        LogFormat::Json => logs.json().flatten_event(true).init(),
+    }
+    Ok(())
+}
+
+/// One message to standard output, flushed, so that whoever started the process sees it at once.
+pub fn say(text: &str) {
+    let mut out = io::stdout().lock();
+    // A reader that has gone away is no reason to stop serving.
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+/// The reason why the process ends, as one line with its causes.
+pub fn complain(error: &anyhow::Error) {
+    let _ = writeln!(io::stderr(), "thalweg: {error:#}");
+}
