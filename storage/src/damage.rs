@@ -1,7 +1,6 @@
 //! Tells a batch from bytes that are none, and a torn write from corruption.
 
 use std::io;
-use std::sync::Arc;
 
 use thalweg_model::{LeaderEpoch, Offset};
 use thalweg_wire::batch::{self, BATCH_HEADER_BYTES, BatchHeader};
@@ -18,6 +17,19 @@ pub(crate) struct Damage {
     pub cause: &'static str,
 }
 
+/// What must be true of the next batch in a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected {
+    /// Of the segment.
+    pub base_offset: Offset,
+    /// Where the batch before ended, exclusive.
+    pub offset: Offset,
+    /// Compaction may have left gaps.
+    pub gaps: bool,
+    /// Of the batch before.
+    pub leader_epoch: LeaderEpoch,
+}
+
 /// Reads and verifies the batch at `position`; the inner error says what is wrong with it.
 ///
 /// `bytes` is room that is used again from batch to batch; it never grows past the file.
@@ -25,9 +37,7 @@ pub(crate) fn check_batch(
     file: &dyn DiskFile,
     position: u64,
     file_len: u64,
-    base_offset: Offset,
-    expected: Offset,
-    last_epoch: LeaderEpoch,
+    expected: &Expected,
     bytes: &mut Vec<u8>,
 ) -> io::Result<Result<BatchHeader, &'static str>> {
     let mut head = [0; BATCH_HEADER_BYTES];
@@ -39,13 +49,17 @@ pub(crate) fn check_batch(
     if header.size_bytes() as u64 > file_len - position {
         return Ok(Err("the file ends within a batch"));
     }
-    if header.base_offset < expected {
+    if header.base_offset < expected.offset {
         return Ok(Err("the batch's offset was used before"));
     }
-    if header.last_offset().since(base_offset) > i64::from(i32::MAX) {
+    // No checksum covers the base offset: in a log without gaps the one before it does as well.
+    if header.base_offset > expected.offset && !expected.gaps {
+        return Ok(Err("offsets are missing before the batch"));
+    }
+    if header.last_offset().since(expected.base_offset) > i64::from(i32::MAX) {
         return Ok(Err("the batch's offset lies outside the segment"));
     }
-    if header.leader_epoch < last_epoch {
+    if header.leader_epoch < expected.leader_epoch {
         return Ok(Err("the batch's leader epoch is older than that of the one before it"));
     }
     if position + header.size_bytes() as u64 > u64::from(u32::MAX) {
@@ -74,6 +88,9 @@ pub(crate) fn next_valid_batch(
     while start + BATCH_HEADER_BYTES as u64 <= file_len {
         let count = file.read_at(&mut window, start)?;
         for at in 0..(count + 1).saturating_sub(BATCH_HEADER_BYTES) {
+            if window[at + MAGIC_POSITION] != MAGIC {
+                continue;
+            }
             let position = start + at as u64;
             let Some(header) = parse_header(&window[at..at + BATCH_HEADER_BYTES]) else { continue };
             let ahead = header.base_offset.since(expected);
@@ -114,14 +131,6 @@ pub(crate) fn has_lost_sector(file: &dyn DiskFile, from: u64, to: u64) -> io::Re
     Ok(false)
 }
 
-/// Whether an index file that exists is a whole number of entries long.
-pub(crate) fn has_whole_entries(file: &Option<Arc<dyn DiskFile>>, entry_len: usize) -> io::Result<bool> {
-    match file {
-        Some(file) => Ok(file.len()? % entry_len as u64 == 0),
-        None => Ok(true),
-    }
-}
-
 fn has_valid_crc(file: &dyn DiskFile, position: u64, header: &BatchHeader, bytes: &mut Vec<u8>) -> io::Result<bool> {
     bytes.resize(header.size_bytes(), 0);
     let count = file.read_at(bytes, position)?;
@@ -129,6 +138,9 @@ fn has_valid_crc(file: &dyn DiskFile, position: u64, header: &BatchHeader, bytes
 }
 
 const SECTOR: usize = 512;
+/// A quick look before the whole header is read.
+const MAGIC_POSITION: usize = 16;
+const MAGIC: u8 = 2;
 const WINDOW: usize = 64 * 1024;
 const CRC_BUDGET_FACTOR: u64 = 4;
 const CRC_BUDGET_MIN: u64 = 1 << 20;

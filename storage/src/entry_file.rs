@@ -96,6 +96,39 @@ impl EntryFile {
         Ok(true)
     }
 
+    /// Whether there is a file, and it ends with a whole entry.
+    pub fn is_whole(&self) -> io::Result<bool> {
+        match self.file(OpenMode::Read) {
+            Ok(file) => Ok(file.len()? % u64::from(self.entry_len) == 0),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether `follows` holds for each pair of neighbours among the first `count` entries.
+    pub fn is_ordered(&self, count: u32, follows: impl Fn(&[u8], &[u8]) -> bool) -> io::Result<bool> {
+        let entry_len = self.entry_len as usize;
+        let mut last: Option<Vec<u8>> = None;
+        let mut chunk = Vec::new();
+        let mut first = 0;
+        while first < count {
+            let here = ORDER_CHUNK.min(count - first);
+            chunk.resize(here as usize * entry_len, 0);
+            self.read(first, &mut chunk)?;
+            for entry in chunk.chunks_exact(entry_len) {
+                if last.as_ref().is_some_and(|last| !follows(last, entry)) {
+                    return Ok(false);
+                }
+                match &mut last {
+                    Some(last) => last.copy_from_slice(entry),
+                    None => last = Some(entry.to_vec()),
+                }
+            }
+            first += here;
+        }
+        Ok(true)
+    }
+
     /// The file if it was opened for writing: what a flush has to sync.
     pub fn opened(&self) -> Option<&Arc<dyn DiskFile>> {
         self.file.get()
@@ -130,6 +163,7 @@ impl EntryFile {
 }
 
 const UNKNOWN: u32 = u32::MAX;
+const ORDER_CHUNK: u32 = 4096;
 
 #[cfg(test)]
 mod tests {

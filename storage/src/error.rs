@@ -78,7 +78,8 @@ pub enum AppendError {
 pub enum ReadError {
     #[error("offset {offset} lies outside {log_start_offset}..={log_end_offset}")]
     OutOfRange { offset: Offset, log_start_offset: Offset, log_end_offset: Offset },
-    #[error("the batch at offset {offset} does not decode")]
+    /// The bytes changed on the disk.
+    #[error("there is no valid batch at offset {offset}")]
     Corrupt { offset: Offset },
     #[error(transparent)]
     Io(#[from] io::Error),

@@ -24,6 +24,8 @@ pub struct ReadView {
     /// Never empty; ascending; the last is the active one.
     segments: ArcSwap<Vec<Arc<Segment>>>,
     epochs: ArcSwap<LeaderEpochs>,
+    /// Offsets may have gaps.
+    compact: bool,
     log_start_offset: AtomicI64,
     flushed_offset: AtomicI64,
     /// `i64::MAX` when no transaction is open.
@@ -72,10 +74,16 @@ pub struct TimestampOffset {
 }
 
 impl ReadView {
-    pub(crate) fn new(segments: Vec<Arc<Segment>>, epochs: LeaderEpochs, log_start_offset: Offset) -> ReadView {
+    pub(crate) fn new(
+        segments: Vec<Arc<Segment>>,
+        epochs: LeaderEpochs,
+        log_start_offset: Offset,
+        compact: bool,
+    ) -> ReadView {
         ReadView {
             segments: ArcSwap::from_pointee(segments),
             epochs: ArcSwap::from_pointee(epochs),
+            compact,
             log_start_offset: AtomicI64::new(log_start_offset.0),
             flushed_offset: AtomicI64::new(log_start_offset.0),
             first_unstable_offset: AtomicI64::new(i64::MAX),
@@ -145,8 +153,11 @@ impl ReadView {
             match self.lost_race(from, segment.find(from, end))? {
                 Some(first) if first.header.last_offset() >= upper_bound => break,
                 Some(first) => return slice(segment, end, &first, upper_bound, max_bytes, at_least_one),
-                // Compaction may have emptied the rest of a segment.
-                None => index += 1,
+                // Compaction may have emptied the rest of a segment; nothing else may.
+                None if self.compact => index += 1,
+                // A truncation under way has cut the file already; its segments are not these any more.
+                None if !Arc::ptr_eq(&segments, &self.segments.load()) => break,
+                None => return Err(ReadError::Corrupt { offset: from }),
             }
         }
         let file = Arc::clone(active(&segments).log()?);

@@ -43,6 +43,14 @@ impl OffsetIndex {
         Ok(self.last_where(|entry| entry.position <= position)?.map(|(_, entry)| entry))
     }
 
+    /// Whether offsets and positions grow along the first `count` entries.
+    pub fn is_ordered(&self, count: u32) -> io::Result<bool> {
+        self.0.is_ordered(count, |a, b| {
+            let (a, b) = (decode(a), decode(b));
+            a.relative_offset < b.relative_offset && a.position < b.position
+        })
+    }
+
     pub fn append(&self, entries: &[OffsetPosition]) -> io::Result<()> {
         self.0.append(&encode(entries))
     }

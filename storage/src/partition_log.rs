@@ -18,7 +18,7 @@ use crate::flush::{FlushOutcome, FlushTicket};
 use crate::index_builder::IndexBuilder;
 use crate::leader_epochs::{self, LeaderEpochs};
 use crate::log_reader::ReadView;
-use crate::place::{Place, SNAPSHOT};
+use crate::place::{OFFSET_INDEX, Place, SNAPSHOT, TIME_INDEX};
 use crate::producer_snapshot;
 use crate::producer_state::ProducerState;
 use crate::recovery::{self, Recovered, RecoveryPoint, RecoveryReport};
@@ -89,7 +89,7 @@ impl PartitionLog {
         let active = active_of(&recovered.segments, recovered.builder.clone(), &config)
             .map_err(|source| OpenError::Io { path: place.dir.clone(), source })?;
         let Recovered { segments, epochs, producers, snapshots, log_start_offset, report, .. } = recovered;
-        let view = Arc::new(ReadView::new(segments.clone(), epochs.clone(), log_start_offset));
+        let view = Arc::new(ReadView::new(segments.clone(), epochs.clone(), log_start_offset, config.compact));
         // Recovery synced whatever it found.
         view.publish_flushed(active.next_offset);
         view.publish_first_unstable(producers.first_unstable_offset());
@@ -375,9 +375,10 @@ impl PartitionLog {
     /// # Errors
     /// [`LogError::LogDirOffline`].
     pub fn prepare_checkpoint(&mut self) -> Result<(), LogError> {
-        for segment in self.segments.iter().filter(|segment| segment.is_index_damaged()) {
-            warn!(tp = %self.tp, base_offset = %segment.base_offset, "an index is damaged; it is made again at the next start");
-        }
+        self.rebuild_damaged()?;
+        // What the checkpoint lets recovery take on trust is synced with the next flush.
+        let indexes = [self.active.segment.offset_index.file(), self.active.segment.time_index.file()];
+        self.unsynced.extend(indexes.into_iter().filter_map(|file| file.opened().cloned()));
         if u64::from(self.active.size) < self.bytes_at_snapshot + SNAPSHOT_BYTES {
             return Ok(());
         }
@@ -464,6 +465,34 @@ impl PartitionLog {
         for offset in self.snapshots.iter().copied().filter(|offset| gone(*offset)).collect::<Vec<_>>() {
             self.place.remove(offset, SNAPSHOT)?;
             self.snapshots.remove(&offset);
+        }
+        Ok(())
+    }
+
+    /// Makes indexes again that a reader found wrong. Readers under way keep the old files.
+    fn rebuild_damaged(&mut self) -> Result<(), LogError> {
+        for number in 0..self.segments.len() {
+            if !self.segments[number].is_index_damaged() {
+                continue;
+            }
+            let old = Arc::clone(&self.segments[number]);
+            warn!(tp = %self.tp, base_offset = %old.base_offset, "an index is wrong; it is made again from the log");
+            self.change(|log| {
+                log.place.remove(old.base_offset, OFFSET_INDEX)?;
+                log.place.remove(old.base_offset, TIME_INDEX)?;
+                let fresh = Arc::new(Segment::new(&log.place, old.base_offset, old.end()));
+                let is_active = number + 1 == log.segments.len();
+                let builder = recovery::rebuild_indexes(&fresh, &log.config, !is_active)?;
+                if is_active {
+                    log.active.index_count = fresh.offset_index.file().count()?;
+                    log.active.builder = builder;
+                    log.active.segment = Arc::clone(&fresh);
+                }
+                log.segments[number] = fresh;
+                log.names_unsynced = true;
+                Ok(())
+            })?;
+            self.view.publish_segments(self.segments.clone());
         }
         Ok(())
     }

@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
-use thalweg_model::{LeaderEpoch, Offset};
+use thalweg_model::{LeaderEpoch, Offset, Timestamp};
 use tracing::{info, warn};
 
 use crate::batch_walk::BatchWalk;
 use crate::config::LogConfig;
-use crate::damage::{self, Damage};
+use crate::damage::{self, Damage, Expected};
 use crate::error::OpenError;
 use crate::index_builder::IndexBuilder;
 use crate::leader_epochs::{self, EpochEntry, LeaderEpochs};
@@ -23,7 +23,7 @@ use crate::place::{self, CLEANED, DELETED, DERIVED, LOG, Place, SNAPSHOT, SWAP};
 use crate::producer_replay;
 use crate::producer_state::ProducerState;
 use crate::segment::{Segment, SegmentEnd};
-use crate::time_index;
+use crate::time_index::{self, TimeOffset};
 
 /// Up to where a log is known synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,58 +231,84 @@ impl Recovery<'_> {
         if from > base_offset {
             self.resume_at_index(&segment, from, &mut found)?;
         }
-        let mut last_epoch = epoch.unwrap_or(LeaderEpoch::NONE);
+        let mut expected = Expected {
+            base_offset,
+            offset: found.end.next_offset,
+            gaps: self.config.compact,
+            leader_epoch: epoch.unwrap_or(LeaderEpoch::NONE),
+        };
         let file = &**segment.log()?;
         let mut position = u64::from(found.end.size);
-        let mut expected = found.end.next_offset;
         let mut bytes = Vec::new();
         while position < file_len {
-            match damage::check_batch(file, position, file_len, base_offset, expected, last_epoch, &mut bytes)? {
+            match damage::check_batch(file, position, file_len, &expected, &mut bytes)? {
                 Err(cause) => {
-                    found.damage = Some(Damage { position, offset: expected, cause });
+                    found.damage = Some(Damage { position, offset: expected.offset, cause });
                     break;
                 }
                 Ok(header) => {
-                    if header.leader_epoch > last_epoch || found.epoch_starts.is_empty() {
-                        last_epoch = header.leader_epoch;
-                        let start_offset = header.base_offset;
-                        found.epoch_starts.push(EpochEntry { epoch: last_epoch, start_offset });
+                    if header.leader_epoch > expected.leader_epoch || found.epoch_starts.is_empty() {
+                        let (epoch, start_offset) = (header.leader_epoch, header.base_offset);
+                        found.epoch_starts.push(EpochEntry { epoch, start_offset });
                     }
                     let at = u32::try_from(position).unwrap_or(u32::MAX);
                     let relative = segment.relative(header.last_offset());
                     found.builder.add(at, relative, header.max_timestamp, self.config.index_interval_bytes);
                     position += header.size_bytes() as u64;
-                    expected = header.last_offset().plus(1);
+                    (expected.offset, expected.leader_epoch) = (header.next_offset(), header.leader_epoch);
                     self.report.scanned_bytes += header.size_bytes() as u64;
                 }
             }
         }
-        found.end = SegmentEnd { next_offset: expected, size: u32::try_from(position).unwrap_or(u32::MAX) };
+        found.end = SegmentEnd { next_offset: expected.offset, size: u32::try_from(position).unwrap_or(u32::MAX) };
         Ok(found)
     }
 
-    /// Begins the scan at the last index entry below `from`, if the indexes can be trusted there.
+    /// Begins the scan at the last index entry below `from`, if both indexes prove true up to there.
     fn resume_at_index(&self, segment: &Segment, from: Offset, found: &mut Scanned) -> io::Result<()> {
-        let end = segment.end();
-        let Some((number, entry)) = segment.offset_index.lookup(segment.relative(from) - 1)? else { return Ok(()) };
-        let time = segment.time_index.lookup_offset(entry.relative_offset)?;
-        let whole = damage::has_whole_entries(&segment.offset_index.file().opened().cloned(), offset_index::ENTRY_LEN)?
-            && damage::has_whole_entries(&segment.time_index.file().opened().cloned(), time_index::ENTRY_LEN)?;
-        let Some(batch) = segment.verify(entry.relative_offset, entry.position, end)? else { return Ok(()) };
-        // The entry is true only if the batch before it ended there; its own base tells.
-        if !whole || segment.time_index.file().opened().is_none() {
+        let (offsets, times) = (&segment.offset_index, &segment.time_index);
+        let Some((number, entry)) = offsets.lookup(segment.relative(from) - 1)? else { return Ok(()) };
+        let time = times.lookup_offset(entry.relative_offset)?;
+        let kept = (number + 1, time.map_or(0, |(number, _)| number + 1));
+        let time = time.map(|(_, time)| time);
+        let whole = offsets.file().is_whole()? && times.file().is_whole()?;
+        if !whole || !offsets.is_ordered(kept.0)? || !times.is_ordered(kept.1)? {
             return Ok(());
         }
-        if let Some((_, time)) = time
-            && time.timestamp < batch.header.max_timestamp
-        {
+        let Some(batch) = segment.verify(entry.relative_offset, entry.position, segment.end())? else { return Ok(()) };
+        if !self.is_latest_time(segment, time, batch.end())? {
             return Ok(());
         }
-        found.kept = (number + 1, time.map_or(0, |(number, _)| number + 1));
-        found.builder = IndexBuilder::resume(entry, time.map(|(_, time)| time));
+        found.kept = kept;
+        found.builder = IndexBuilder::resume(entry, time);
         // The indexed batch itself is verified again, but is in both indexes already.
         found.end = SegmentEnd { next_offset: batch.header.base_offset, size: entry.position };
         Ok(())
+    }
+
+    /// Whether a time index entry names its batch's time, and no batch from there up to `end` is younger.
+    ///
+    /// An entry may be lost while its neighbour in the offset index is not.
+    fn is_latest_time(&self, segment: &Segment, time: Option<TimeOffset>, end: u64) -> io::Result<bool> {
+        let file = &**segment.log()?;
+        let Some(time) = time else {
+            // No entry means that no batch has a timestamp: true only of the first ones, if at all.
+            let first = BatchWalk::new(file, 0, end).next_batch()?;
+            return Ok(first.is_some_and(|first| first.end() == end && first.header.max_timestamp < Timestamp(0)));
+        };
+        let offset = segment.base_offset.plus(i64::from(time.relative_offset));
+        let within = SegmentEnd { next_offset: offset.plus(1), size: u32::try_from(end).unwrap_or(u32::MAX) };
+        let Some(first) = segment.find(offset, within)? else { return Ok(false) };
+        if first.header.max_timestamp != time.timestamp {
+            return Ok(false);
+        }
+        let mut walk = BatchWalk::new(file, first.position, end);
+        while let Some(found) = walk.next_batch()? {
+            if found.header.max_timestamp > time.timestamp {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Decides between a torn tail, which may be cut, and corruption, which may not. Returns whether to cut.
@@ -412,8 +438,9 @@ impl Recovery<'_> {
         if changed && epochs.entries().is_empty() {
             return Ok(epochs);
         }
-        changed |= epochs.truncate_from_end(log_end_offset);
         changed |= epochs.truncate_from_start(log_start_offset);
+        // Last: an epoch that the line above let begin at the very end has no records either.
+        changed |= epochs.truncate_from_end(log_end_offset);
         if changed {
             self.report.rebuilt_count += 1;
             epochs.write(&*self.place.disk, &path).map_err(|error| self.io(error))?;
@@ -460,7 +487,7 @@ impl Recovery<'_> {
                 continue;
             }
             self.report.rebuilt_count += 1;
-            rebuild_indexes(segment, self.config).map_err(|error| self.io(error))?;
+            rebuild_indexes(segment, self.config, true).map_err(|error| self.io(error))?;
         }
         Ok(())
     }
@@ -494,8 +521,8 @@ impl Recovery<'_> {
     }
 }
 
-/// Makes both indexes of a sealed segment again from its batches.
-pub(crate) fn rebuild_indexes(segment: &Segment, config: &LogConfig) -> io::Result<()> {
+/// Makes both indexes of a segment again from its batches; `seal`s them if it is closed.
+pub(crate) fn rebuild_indexes(segment: &Segment, config: &LogConfig, seal: bool) -> io::Result<IndexBuilder> {
     let mut builder = IndexBuilder::new();
     let mut walk = BatchWalk::new(&**segment.log()?, 0, u64::from(segment.end().size));
     while let Some(found) = walk.next_batch()? {
@@ -503,11 +530,13 @@ pub(crate) fn rebuild_indexes(segment: &Segment, config: &LogConfig) -> io::Resu
         let relative = segment.relative(found.header.last_offset());
         builder.add(position, relative, found.header.max_timestamp, config.index_interval_bytes);
     }
-    builder.seal();
+    if seal {
+        builder.seal();
+    }
     let (offsets, times) = builder.take_entries();
     segment.offset_index.file().replace_from(0, &offset_index::encode(&offsets))?;
     segment.time_index.file().replace_from(0, &time_index::encode(&times))?;
-    Ok(())
+    Ok(builder)
 }
 
 /// Removes a segment's files, the `.log` last, and makes that durable: no crash leaves a hole behind it.

@@ -98,8 +98,10 @@ impl Segment {
         let indexed = self.indexed_before(offset, end)?;
         let mut walk = BatchWalk::new(file, indexed.map_or(0, |found| found.position), u64::from(end.size));
         while let Some(found) = walk.next_batch()? {
-            if found.header.last_offset() >= offset {
-                return Ok(Some(found));
+            let last_offset = found.header.last_offset();
+            if last_offset >= offset {
+                // Beyond the segment's end no batch can reach: a changed bit would send a reader there.
+                return Ok((last_offset < end.next_offset).then_some(found));
             }
         }
         Ok(None)

@@ -50,6 +50,14 @@ impl TimeIndex {
         self.last_where(|entry| entry.relative_offset <= relative_offset)
     }
 
+    /// Whether timestamps and offsets grow along the first `count` entries.
+    pub fn is_ordered(&self, count: u32) -> io::Result<bool> {
+        self.0.is_ordered(count, |a, b| {
+            let (a, b) = (decode(a), decode(b));
+            a.timestamp < b.timestamp && a.relative_offset < b.relative_offset
+        })
+    }
+
     pub fn append(&self, entries: &[TimeOffset]) -> io::Result<()> {
         self.0.append(&encode(entries))
     }
@@ -86,7 +94,7 @@ pub(crate) fn encode(entries: &[TimeOffset]) -> Vec<u8> {
     bytes
 }
 
-fn decode(bytes: &[u8; ENTRY_LEN]) -> TimeOffset {
+fn decode(bytes: &[u8]) -> TimeOffset {
     let (time, offset) = bytes.split_at(8);
     let timestamp = time.iter().fold(0u64, |value, byte| value << 8 | u64::from(*byte)).cast_signed();
     let relative_offset = offset.iter().fold(0u32, |value, byte| value << 8 | u32::from(*byte));

@@ -113,10 +113,15 @@ pub fn flush(log: &mut PartitionLog) {
 
 /// Every byte from the log's start to its end, read as a consumer would.
 pub fn contents(view: &ReadView) -> Vec<u8> {
+    contents_from(view, view.log_start_offset(), 400)
+}
+
+/// As [`contents`], from an offset on, in reads of `max_bytes`.
+pub fn contents_from(view: &ReadView, from: Offset, max_bytes: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut from = view.log_start_offset();
+    let mut from = from;
     loop {
-        let slice = view.read(from, Offset::MAX, 400, true).unwrap();
+        let slice = view.read(from, Offset::MAX, max_bytes, true).unwrap();
         if slice.is_empty() {
             assert_eq!(from, view.log_end_offset());
             return bytes;

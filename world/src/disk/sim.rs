@@ -3,10 +3,12 @@
 //! Every change is kept twice: as running code sees it, and as a queue of what is not yet durable.
 //! [`SimDisk::crash`] turns any choice over that queue into the file system found after a power cut.
 //! The order of the queue is kept within a choice; data writes may also be torn by sectors. A
-//! rename is atomic, as journaling file systems make it.
+//! sector is what it was at some moment: whoever keeps a write keeps what was in its sectors before.
+//! A rename is atomic, as journaling file systems make it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -70,8 +72,13 @@ impl SimDisk {
         {
             let mut state = after.state();
             let pending = std::mem::take(&mut state.pending);
-            for (index, pending) in pending.iter().enumerate() {
-                state.settle(pending, choose(index));
+            let mut choices: Vec<Survival> = (0..pending.len()).map(choose).collect();
+            keep_whole_sectors(&pending, &mut choices);
+            for (index, (op, survival)) in pending.iter().zip(&choices).enumerate() {
+                if let Pending::Write { id, position, bytes } = op {
+                    state.settle_sectors(&pending[..index], *id, &survivors(*position, bytes.len(), *survival));
+                }
+                state.settle(op, *survival);
             }
             for node in state.nodes.values_mut() {
                 node.forget_unsynced();
@@ -472,6 +479,23 @@ impl State {
         }
     }
 
+    /// Applies what earlier writes left in sectors of a file that are kept.
+    fn settle_sectors(&mut self, earlier: &[Pending], file: u64, kept: &[Range<u64>]) {
+        let Some(Node::File { durable, .. }) = self.nodes.get_mut(&file) else { return };
+        for op in earlier {
+            let Pending::Write { id, position, bytes } = op else { continue };
+            for sectors in kept.iter().filter(|_| *id == file) {
+                let from = sectors.start / SECTOR * SECTOR;
+                let to = sectors.end.next_multiple_of(SECTOR);
+                let (begin, end) = (from.max(*position), to.min(position + bytes.len() as u64));
+                if begin < end {
+                    let part = (begin - position) as usize..(end - position) as usize;
+                    put(Arc::make_mut(durable), &bytes[part], begin);
+                }
+            }
+        }
+    }
+
     fn settle(&mut self, pending: &Pending, survival: Survival) {
         if survival == Survival::Lost {
             return;
@@ -627,26 +651,38 @@ fn put(file: &mut Vec<u8>, bytes: &[u8], position: u64) -> u64 {
 }
 
 fn settle_write(file: &mut Vec<u8>, bytes: &[u8], position: u64, survival: Survival) {
-    match survival {
-        Survival::Lost => {}
-        Survival::Kept => {
-            put(file, bytes, position);
-        }
-        Survival::Prefix(len) => {
-            put(file, &bytes[..len.min(bytes.len())], position);
-        }
+    for range in survivors(position, bytes.len(), survival) {
+        let part = (range.start - position) as usize..(range.end - position) as usize;
+        put(file, &bytes[part], range.start);
+    }
+}
+
+/// The positions in a file that a write of `len` bytes reaches if it survives like that.
+fn survivors(position: u64, len: usize, survival: Survival) -> Vec<Range<u64>> {
+    let end = position + len as u64;
+    let kept = match survival {
+        Survival::Lost => Vec::new(),
+        Survival::Kept => vec![position..end],
+        Survival::Prefix(kept) => vec![position..end.min(position + kept as u64)],
         Survival::Sectors(mask) => {
-            let mut at = 0;
-            let mut sector = 0;
-            while at < bytes.len() {
-                let here = position + at as u64;
-                let room = usize::try_from(SECTOR - here % SECTOR).unwrap_or(bytes.len());
-                let end = bytes.len().min(at + room);
-                if mask >> (sector % 64) & 1 == 1 {
-                    put(file, &bytes[at..end], here);
-                }
-                (at, sector) = (end, sector + 1);
-            }
+            let first = position / SECTOR;
+            let sectors = (first..end.div_ceil(SECTOR)).filter(|sector| mask >> ((sector - first) % 64) & 1 == 1);
+            sectors.map(|sector| position.max(sector * SECTOR)..end.min((sector + 1) * SECTOR)).collect()
+        }
+    };
+    kept.into_iter().filter(|range| !range.is_empty()).collect()
+}
+
+/// A write may end inside a sector only if nothing of its file was kept after it: sectors are not torn.
+fn keep_whole_sectors(pending: &[Pending], choices: &mut [Survival]) {
+    for index in 0..pending.len() {
+        let (Pending::Write { id, position, .. }, Survival::Prefix(kept)) = (&pending[index], choices[index]) else {
+            continue;
+        };
+        let later = (index + 1..pending.len()).filter(|later| pending[*later].touches_file(*id));
+        if later.into_iter().any(|later| choices[later] != Survival::Lost) {
+            let end = (position + kept as u64) / SECTOR * SECTOR;
+            choices[index] = Survival::Prefix(end.saturating_sub(*position) as usize);
         }
     }
 }
@@ -692,6 +728,20 @@ mod tests {
         let after = disk.crash(&mut |_| Survival::Sectors(0b101));
         let bytes = after.contents(Path::new("/f")).unwrap();
         assert_eq!((bytes[0], bytes[512], bytes[1024], bytes.len()), (7, 0, 7, 1500));
+    }
+
+    #[test]
+    fn a_kept_sector_keeps_what_was_written_to_it_before() {
+        let disk = SimDisk::new();
+        let file = write(&disk, "/f", &[1; 600]);
+        disk.sync_dir(Path::new("/")).unwrap();
+        file.write_at(&[2; 600], 600).unwrap();
+        let after = disk.crash(&mut |index| if index == 0 { Survival::Lost } else { Survival::Kept });
+        let bytes = after.contents(Path::new("/f")).unwrap();
+        assert_eq!((bytes[511], bytes[512], bytes[599], bytes[600], bytes.len()), (0, 1, 1, 2, 1200));
+        let after = disk.crash(&mut |index| if index == 0 { Survival::Prefix(550) } else { Survival::Sectors(0b10) });
+        let bytes = after.contents(Path::new("/f")).unwrap();
+        assert_eq!((bytes[511], bytes[512], bytes[1023], bytes[1024]), (1, 0, 0, 2));
     }
 
     #[test]
