@@ -53,6 +53,9 @@ pub enum ClientError {
         detail_of(last)
     )]
     DeliveryTimedOut { topic: String, partition: i32, after: Duration, unknown: bool, last: Option<String> },
+    /// A try whose answer was lost may have written the record; another try was refused.
+    #[error("{topic}-{partition}: may have been written by a try whose answer was lost; then: {cause}")]
+    UnknownOutcome { topic: String, partition: i32, cause: String },
     /// Asked for no reset, and there is no valid position.
     #[error(
         "{topic}-{partition}: offset {offset} is not in the log ({start} to {end}) and auto_offset_reset is none; seek to a valid one"
@@ -111,7 +114,10 @@ impl ClientError {
     /// Whether the broker may have carried out the request although it failed here.
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
-            ClientError::Disconnected { .. } | ClientError::TimedOut { .. } | ClientError::Malformed { .. } => true,
+            ClientError::Disconnected { .. }
+            | ClientError::TimedOut { .. }
+            | ClientError::Malformed { .. }
+            | ClientError::UnknownOutcome { .. } => true,
             ClientError::DeliveryTimedOut { unknown, .. } => *unknown,
             ClientError::Broker { code, .. } => {
                 matches!(code, ErrorCode::RequestTimedOut | ErrorCode::NotEnoughReplicasAfterAppend)

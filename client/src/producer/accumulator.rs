@@ -18,6 +18,9 @@ use crate::error::ClientError;
 ///   that comes back goes out again only when no earlier one is in flight, and no new one passes it (KIP-98).
 /// - without it one batch is in flight at a time.
 ///
+/// A broker that knows nothing of a producer takes any sequence as its first: the first batch under an identity goes
+/// alone, else the second could be written before it.
+///
 /// When a batch with a sequence fails for good and later ones have theirs already, there is a *gap*: the broker
 /// refuses the later ones (45). As they come back they lose their sequences, and when none is left the partition
 /// goes on from sequence 0 under the producer's next epoch (KIP-360). A batch that may have been written never
@@ -88,6 +91,8 @@ struct Queue {
     waiting: VecDeque<Batch>,
     in_flight: Vec<Batch>,
     identity: Option<Identity>,
+    /// The broker has written something under `identity`, so it knows which sequence is next.
+    established: bool,
     next_sequence: i32,
     gap: bool,
     retry_at: Option<MonoTime>,
@@ -199,7 +204,7 @@ impl Accumulator {
                     break;
                 };
                 let node_requests = requests.entry(node).or_default();
-                let size = queue.waiting.front().map_or(0, |batch| batch.bytes);
+                let size = queue.waiting.get(queue.next_index()).map_or(0, |batch| batch.bytes);
                 let fits = |(bytes, _): &(usize, Vec<Outbound>)| bytes + size <= self.config.request_bytes_max;
                 let at = (round..node_requests.len()).find(|i| fits(&node_requests[*i]));
                 let at = match at {
@@ -228,7 +233,8 @@ impl Accumulator {
 
     /// The broker wrote the batch.
     pub(crate) fn on_written(&mut self, tp: &TopicPartition, id: BatchId, base_offset: Offset, append_time: Timestamp) {
-        let Some((_, batch)) = self.take_in_flight(tp, id) else { return };
+        let Some((queue, batch)) = self.take_in_flight(tp, id) else { return };
+        queue.established |= batch.sequence.is_some_and(|sequence| Some(sequence.identity) == queue.identity);
         let partition = tp.partition.0;
         self.freed_bytes += batch.finish(Fate::Written { partition, base_offset, append_time });
     }
@@ -244,7 +250,7 @@ impl Accumulator {
     ) {
         let delivery_timeout = self.config.delivery_timeout;
         let retry_backoff = self.config.retry_backoff;
-        let can_split = |batch: &Batch| batch.records.len() > 1;
+        let can_split = |batch: &Batch| batch.records.len() > 1 && !batch.maybe_written;
         let Some((queue, mut batch)) = self.take_in_flight(tp, id) else { return };
         batch.maybe_written |= sent && error.is_outcome_unknown();
         let code = error.code();
@@ -267,6 +273,7 @@ impl Accumulator {
                 if queue.gap && !batch.maybe_written {
                     batch.sequence = None;
                     queue.put_back(batch);
+                    queue.strip_sequences();
                     return;
                 }
             }
@@ -277,6 +284,7 @@ impl Accumulator {
                 batch.sequence = None;
                 batch.last_error = Some(error);
                 queue.put_back(batch);
+                queue.strip_sequences();
                 return;
             }
             Some(ErrorCode::MessageTooLarge | ErrorCode::RecordListTooLarge) if can_split(&batch) => {
@@ -294,7 +302,15 @@ impl Accumulator {
             return;
         }
         queue.note_sequence_free(&batch);
-        let error = if error.is_retriable() { batch.timed_out(tp, delivery_timeout, Some(error)) } else { error };
+        let error = match error {
+            error if error.is_retriable() => batch.timed_out(tp, delivery_timeout, Some(error)),
+            error if batch.maybe_written && !error.is_outcome_unknown() => ClientError::UnknownOutcome {
+                topic: tp.topic.as_str().to_owned(),
+                partition: tp.partition.0,
+                cause: error.to_string(),
+            },
+            error => error,
+        };
         self.freed_bytes += batch.finish(Fate::Failed(error));
     }
 
@@ -347,8 +363,15 @@ impl Queue {
         self.waiting.is_empty() && self.in_flight.is_empty() && self.identity.is_none()
     }
 
+    /// The batch to send next: the first; but when there is a gap, first those that have a sequence of before it.
+    /// The broker only says of them whether it has them: it takes nothing new behind a gap.
+    fn next_index(&self) -> usize {
+        let before_gap = self.waiting.iter().position(|batch| self.gap && batch.sequence.is_some());
+        before_gap.unwrap_or(0)
+    }
+
     fn sendable(&self, config: &AccumulatorConfig, identity: Option<Identity>, now: MonoTime) -> Sendable {
-        let Some(front) = self.waiting.front() else { return Sendable::No };
+        let Some(next) = self.waiting.get(self.next_index()) else { return Sendable::No };
         let in_flight_max = if config.idempotent { IN_FLIGHT_MAX } else { 1 };
         if self.in_flight.len() >= in_flight_max {
             return Sendable::No;
@@ -356,21 +379,21 @@ impl Queue {
         if let Some(retry_at) = self.retry_at.filter(|at| *at > now) {
             return Sendable::At(retry_at);
         }
-        let linger_ends = front.created.plus(config.linger);
-        if !front.closed && linger_ends > now {
+        let linger_ends = next.created.plus(config.linger);
+        if !next.closed && linger_ends > now {
             return Sendable::At(linger_ends);
         }
         if config.idempotent {
-            if front.sequence.is_some() {
+            if next.sequence.is_some() {
                 // A retry: alone, or before everything that is under way.
-                return if self.in_flight.iter().any(|batch| batch.id < front.id) {
+                return if self.in_flight.iter().any(|batch| batch.id < next.id) {
                     Sendable::No
                 } else {
                     Sendable::Yes
                 };
             }
-            let unresolved = !self.in_flight.is_empty() || self.waiting.iter().any(|batch| batch.sequence.is_some());
-            if self.gap && unresolved {
+            let is_alone = self.in_flight.is_empty();
+            if !is_alone && (self.gap || !self.established) {
                 return Sendable::No;
             }
             if identity.is_none() && (self.identity.is_none() || self.gap) {
@@ -380,9 +403,9 @@ impl Queue {
         Sendable::Yes
     }
 
-    /// Moves the front batch into flight and gives it a sequence if it has none.
+    /// Moves the next batch into flight and gives it a sequence if it has none.
     fn take(&mut self, tp: &TopicPartition, producer: &mut Option<Identity>, idempotent: bool) -> Outbound {
-        let mut batch = self.waiting.pop_front().expect("sendable says there is one");
+        let mut batch = self.waiting.remove(self.next_index()).expect("sendable says there is one");
         batch.closed = true;
         if idempotent && batch.sequence.is_none() {
             batch.sequence = self.next_sequence(producer, batch.records.len());
@@ -404,6 +427,7 @@ impl Queue {
         }
         if self.identity != *producer && self.in_flight.is_empty() && producer.is_some() {
             self.identity = *producer;
+            self.established = false;
             self.next_sequence = 0;
         }
         let identity = self.identity.or(*producer)?;
@@ -430,6 +454,13 @@ impl Queue {
             self.next_sequence = sequence.base;
         } else {
             self.gap = true;
+        }
+    }
+
+    /// Behind a gap: what waits and was surely not written will get a new sequence.
+    fn strip_sequences(&mut self) {
+        for batch in self.waiting.iter_mut().filter(|batch| !batch.maybe_written) {
+            batch.sequence = None;
         }
     }
 
@@ -536,6 +567,9 @@ const ID_ROOM: u64 = 1 << 24;
 /// As many as a broker remembers per producer and partition.
 const IN_FLIGHT_MAX: usize = 5;
 
+#[cfg(test)]
+#[path = "accumulator_model.rs"]
+mod model;
 #[cfg(test)]
 #[path = "accumulator_tests.rs"]
 mod tests;

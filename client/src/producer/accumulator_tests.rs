@@ -46,6 +46,14 @@ impl Bench {
         self.now = self.now.plus_ms(ms);
     }
 
+    /// Has one record written, so that the broker knows the producer; the next sequence is 1.
+    fn establish(&mut self) {
+        self.append(1);
+        self.machine.flush();
+        let sent = self.sent();
+        self.write(&sent[0], 0);
+    }
+
     /// What leaves now.
     fn sent(&mut self) -> Vec<Outbound> {
         let plan = self.machine.plan(self.now, |_| Some(LEADER), |_| 5);
@@ -96,6 +104,7 @@ fn epochs(batches: &[Outbound]) -> Vec<i16> {
 #[test]
 fn a_full_batch_leaves_at_once_and_another_after_its_linger() {
     let mut bench = Bench::new(2, true);
+    bench.establish();
     bench.append(3);
     assert_eq!(bench.sent().iter().map(|batch| batch.records.len()).collect::<Vec<_>>(), [2]);
     let plan = bench.machine.plan(bench.now, |_| Some(LEADER), |_| 5);
@@ -107,12 +116,29 @@ fn a_full_batch_leaves_at_once_and_another_after_its_linger() {
 #[test]
 fn five_batches_are_under_way_at_most_with_consecutive_sequences() {
     let mut bench = Bench::new(2, true);
+    bench.establish();
     bench.append(14);
     let sent = bench.sent();
-    assert_eq!(bases(&sent), [0, 2, 4, 6, 8]);
+    assert_eq!(bases(&sent), [1, 3, 5, 7, 9]);
     assert!(bench.sent().is_empty());
-    bench.write(&sent[0], 0);
-    assert_eq!(bases(&bench.sent()), [10]);
+    bench.write(&sent[0], 1);
+    assert_eq!(bases(&bench.sent()), [11]);
+}
+
+/// Goal: a broker that does not know the producer yet writes the first batch first. Method: nothing else leaves
+/// until it is acknowledged, also when it has to be sent again.
+#[test]
+fn the_first_batch_under_an_identity_goes_alone() {
+    let mut bench = Bench::new(1, true);
+    bench.append(3);
+    let sent = bench.sent();
+    assert_eq!(bases(&sent), [0]);
+    bench.fail(&sent[0], ErrorCode::NotLeaderOrFollower);
+    bench.pass_ms(100);
+    let again = bench.sent();
+    assert_eq!(bases(&again), [0]);
+    bench.write(&again[0], 0);
+    assert_eq!(bases(&bench.sent()), [1, 2]);
 }
 
 #[test]
@@ -132,6 +158,7 @@ fn without_idempotence_one_batch_is_under_way_so_that_order_is_kept() {
 #[test]
 fn batches_behind_a_lost_one_are_sent_again_in_order_with_their_sequences() {
     let mut bench = Bench::new(1, true);
+    bench.establish();
     bench.append(3);
     let first = bench.sent();
     bench.lose(&first[0]);
@@ -139,7 +166,7 @@ fn batches_behind_a_lost_one_are_sent_again_in_order_with_their_sequences() {
     bench.fail(&first[2], ErrorCode::OutOfOrderSequenceNumber);
     bench.pass_ms(100);
     let again = bench.sent();
-    assert_eq!(bases(&again[..1]), [0]);
+    assert_eq!(bases(&again[..1]), [1]);
     let mut all = again;
     while all.len() < 3 {
         let last = all.last().unwrap().clone();
@@ -148,7 +175,7 @@ fn batches_behind_a_lost_one_are_sent_again_in_order_with_their_sequences() {
         assert!(!next.is_empty());
         all.extend(next);
     }
-    assert_eq!((bases(&all), epochs(&all)), (vec![0, 1, 2], vec![0, 0, 0]));
+    assert_eq!((bases(&all), epochs(&all)), (vec![1, 2, 3], vec![0, 0, 0]));
 }
 
 /// Goal: a batch that fails for good does not take those behind it along. Method: the first of three is refused,
@@ -156,18 +183,50 @@ fn batches_behind_a_lost_one_are_sent_again_in_order_with_their_sequences() {
 #[test]
 fn after_a_gap_the_partition_goes_on_under_the_next_epoch() {
     let mut bench = Bench::new(1, true);
+    bench.establish();
     bench.append(3);
     let sent = bench.sent();
     bench.fail(&sent[0], ErrorCode::InvalidRecord);
     bench.fail(&sent[1], ErrorCode::OutOfOrderSequenceNumber);
     assert!(bench.sent().is_empty(), "the third is still under way with the old epoch");
     bench.fail(&sent[2], ErrorCode::OutOfOrderSequenceNumber);
-    let again = bench.sent();
+    let first = bench.sent();
+    bench.write(&first[0], 1);
+    let second = bench.sent();
+    bench.write(&second[0], 2);
+    let again = [first, second].concat();
     assert_eq!((bases(&again), epochs(&again)), (vec![0, 1], vec![1, 1]));
-    assert!(matches!(bench.fate(0), Some(Fate::Failed(_))));
-    bench.write(&again[0], 0);
-    bench.write(&again[1], 1);
-    assert!(bench.is_written(1) && bench.is_written(2));
+    assert!(matches!(bench.fate(1), Some(Fate::Failed(_))));
+    assert!(bench.is_written(2) && bench.is_written(3));
+}
+
+/// Goal: no standstill behind a gap. Method: the second of three comes back while the first is still under way and
+/// keeps its sequence; then the first fails for good.
+#[test]
+fn a_batch_that_kept_its_sequence_does_not_block_those_that_lost_theirs() {
+    let mut bench = Bench::new(1, true);
+    bench.establish();
+    bench.append(3);
+    let sent = bench.sent();
+    bench.fail(&sent[1], ErrorCode::OutOfOrderSequenceNumber);
+    bench.lose(&sent[2]);
+    bench.fail(&sent[0], ErrorCode::InvalidRecord);
+    bench.pass_ms(100);
+    let mut epochs_seen = Vec::new();
+    for _ in 0..10 {
+        for batch in bench.sent() {
+            let sequence = batch.sequence.unwrap();
+            epochs_seen.push(sequence.identity.epoch.0);
+            if sequence.identity.epoch.0 == 0 {
+                bench.fail(&batch, ErrorCode::OutOfOrderSequenceNumber);
+            } else {
+                bench.write(&batch, 1);
+            }
+        }
+        bench.pass_ms(100);
+    }
+    assert!((1..4).all(|record| bench.fate(record).is_some()), "{epochs_seen:?}");
+    assert!(bench.is_written(2));
 }
 
 #[test]
@@ -238,13 +297,14 @@ fn a_batch_too_large_is_halved_until_the_one_record_at_fault_remains() {
 #[test]
 fn a_record_that_waits_too_long_fails_and_says_whether_it_may_be_written() {
     let mut bench = Bench::new(1, true);
+    bench.establish();
     bench.append(2);
     let sent = bench.sent();
     bench.lose(&sent[0]);
     bench.fail(&sent[1], ErrorCode::NotLeaderOrFollower);
     bench.pass_ms(10_000);
     assert!(bench.sent().is_empty());
-    for (record, expected) in [(0, true), (1, false)] {
+    for (record, expected) in [(1, true), (2, false)] {
         match bench.fate(record) {
             Some(Fate::Failed(ClientError::DeliveryTimedOut { unknown, last, .. })) => {
                 assert_eq!(unknown, expected);
@@ -258,6 +318,8 @@ fn a_record_that_waits_too_long_fails_and_says_whether_it_may_be_written() {
 #[test]
 fn every_byte_that_was_taken_is_given_back() {
     let mut bench = Bench::new(3, true);
+    bench.establish();
+    assert_eq!(bench.machine.take_freed_bytes(), record(0).bytes_max());
     bench.append(8);
     bench.machine.flush();
     let sent = bench.sent();
@@ -266,7 +328,7 @@ fn every_byte_that_was_taken_is_given_back() {
     bench.fail(&sent[1], ErrorCode::InvalidRecord);
     bench.machine.fail_all(&ClientError::Closed);
     assert_eq!(bench.machine.take_freed_bytes(), 8 * record(0).bytes_max());
-    assert!((0..8).all(|i| bench.fate(i).is_some()));
+    assert!((0..9).all(|i| bench.fate(i).is_some()));
 }
 
 #[test]
