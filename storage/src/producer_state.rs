@@ -20,7 +20,7 @@ pub(crate) struct ProducerState {
     pub(crate) open: BTreeMap<Offset, ProducerId>,
     /// Transactions that are decided, but by a marker at or above the high watermark: first offset, marker.
     pub(crate) completed: BTreeMap<Offset, Offset>,
-    /// The largest timestamp so far.
+    /// The largest timestamp so far, approached in steps.
     pub(crate) log_time: Timestamp0,
 }
 
@@ -139,7 +139,7 @@ impl ProducerState {
     ///
     /// Returns the transaction that it aborted, for the transaction index.
     pub fn apply(&mut self, batch: &ProducedBatch, config: &LogConfig) -> Option<AbortedTxn> {
-        self.log_time = self.log_time.max(batch.max_timestamp.0);
+        self.advance_time(batch.max_timestamp, config);
         self.expire(config);
         if !batch.producer_id.is_some() {
             return None;
@@ -177,6 +177,21 @@ impl ProducerState {
     /// Makes room in the maps of a log whose start has moved; transactions below it can no longer be read.
     pub fn advance_log_start(&mut self, log_start_offset: Offset) {
         self.completed.retain(|_, marker| *marker >= log_start_offset);
+    }
+
+    /// Moves the log's time on, by a small part of the expiration at most.
+    ///
+    /// Else one batch could make everyone old at once: a marker stamped by a broker among records that
+    /// carry last year's times, or a producer whose clock is wrong. So nobody is forgotten before
+    /// [`EXPIRATION_STEPS`] batches came after theirs.
+    fn advance_time(&mut self, timestamp: Timestamp, config: &LogConfig) {
+        if self.log_time == 0 && timestamp.0 > 0 {
+            // The first timestamp of all says nothing about how long anyone has been silent.
+            self.log_time = timestamp.0;
+            self.producers.values_mut().for_each(|producer| producer.last_time = timestamp.0);
+        }
+        let step = (config.producer_id_expiration_ms / EXPIRATION_STEPS).max(1);
+        self.log_time = self.log_time.max(timestamp.0.min(self.log_time.saturating_add(step)));
     }
 
     fn touch(&mut self, batch: &ProducedBatch) -> &mut Producer {
@@ -271,6 +286,7 @@ fn add_sequence(sequence: i32, count: i64) -> i32 {
     i32::try_from(sum).unwrap_or(0)
 }
 
+const EXPIRATION_STEPS: i64 = 1000;
 /// As many batches as a producer may have in flight.
 pub(crate) const BATCHES_KEPT: usize = 5;
 
@@ -365,20 +381,24 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_without_a_timestamp_does_not_make_its_producer_old() {
+    fn a_silent_producer_is_forgotten_but_not_by_one_odd_timestamp() {
         let mut log = Log::new();
-        log.produce(2, 0, 0, 1).unwrap();
-        let mut batch = log.batch(2, 0, 1, 1);
+        let mut batch = log.batch(2, 0, 0, 1);
         batch.max_timestamp = Timestamp::NONE;
         log.send(batch).unwrap();
         let mut late = log.batch(3, 0, 0, 1);
-        late.max_timestamp = Timestamp(log.config.producer_id_expiration_ms);
-        log.send(late).unwrap();
-        assert_eq!(log.send(batch), Ok(1), "still known, so still a repeat");
-        late.max_timestamp.0 += 1000;
-        late.base_sequence = 1;
-        log.send(late).unwrap();
-        assert!(!log.state.producers.contains_key(&ProducerId(2)));
+        late.max_timestamp = Timestamp(1 << 50);
+        for sequence in 0..=EXPIRATION_STEPS {
+            assert_eq!(log.send(batch), Ok(0), "still known, so still a repeat, at {sequence}");
+            let offset = Offset(log.end);
+            let base_sequence = i32::try_from(sequence).unwrap();
+            log.send(ProducedBatch { base_sequence, base_offset: offset, last_offset: offset, ..late }).unwrap();
+            late.max_timestamp.0 += log.config.producer_id_expiration_ms;
+        }
+        let offset = Offset(log.end);
+        let base_sequence = i32::try_from(EXPIRATION_STEPS + 1).unwrap();
+        log.send(ProducedBatch { base_sequence, base_offset: offset, last_offset: offset, ..late }).unwrap();
+        assert_eq!(log.state.producers.keys().map(|id| id.0).collect::<Vec<_>>(), [3]);
     }
 
     #[test]
