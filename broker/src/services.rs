@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use thalweg_model::{ErrorCode, NodeId, TopicConfig};
+use thalweg_model::{ErrorCode, NodeId, PartitionIndex, TopicConfig};
 use thalweg_world::Clock;
 use tokio::sync::watch;
 
@@ -156,6 +156,16 @@ impl Services {
         let reached = applied.wait_for(|applied| *applied >= index);
         // Either outcome is answered the same way.
         let _ = tokio::time::timeout(APPLIED_WAIT, reached).await;
+    }
+
+    /// Why a partition is not among the local ones: it does not exist (3), its log cannot be opened (56), or it is led
+    /// elsewhere (6).
+    pub fn absent(&self, topic: &str, index: PartitionIndex) -> ErrorCode {
+        match self.image().partition(topic, index) {
+            None => ErrorCode::UnknownTopicOrPartition,
+            Some(found) if found.leader == Some(self.node_id()) => ErrorCode::KafkaStorageError,
+            Some(_) => ErrorCode::NotLeaderOrFollower,
+        }
     }
 
     /// A topic's configuration on this broker.

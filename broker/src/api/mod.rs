@@ -41,6 +41,8 @@ pub mod produce;
 pub mod recompress;
 pub mod sync_group;
 #[cfg(test)]
+mod compat;
+#[cfg(test)]
 pub(crate) mod testing;
 
 use std::sync::Arc;
@@ -123,8 +125,7 @@ pub(crate) fn leader(
 ) -> Result<Arc<Partition>, ErrorCode> {
     let index = PartitionIndex(index);
     let Some(partition) = services.partitions.partition(topic, index) else {
-        let exists = services.image().partition(topic, index).is_some();
-        return Err(if exists { ErrorCode::NotLeaderOrFollower } else { ErrorCode::UnknownTopicOrPartition });
+        return Err(services.absent(topic, index));
     };
     if !services.may_lead() {
         return Err(ErrorCode::NotLeaderOrFollower);

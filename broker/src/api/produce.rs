@@ -89,7 +89,9 @@ pub async fn start(services: &Services, cx: RequestContext, body: Bytes) -> Resu
             let checked = match (required, partition) {
                 _ if repeated => Err(AppendOutcome::failed(ErrorCode::InvalidRequest)),
                 (None, _) => Err(AppendOutcome::failed(ErrorCode::InvalidRequiredAcks)),
-                (Some(_), None) => Err(AppendOutcome::failed(missing(services, &topic.name, share.index))),
+                (Some(_), None) => {
+                    Err(AppendOutcome::failed(services.absent(&topic.name, PartitionIndex(share.index))))
+                }
                 (Some(required), Some(partition)) => check(services, cx.version(), partition, batch)
                     .map(|(batch, record_count)| (Arc::clone(partition), required, batch, record_count)),
             };
@@ -252,14 +254,6 @@ fn refused(error: BatchError) -> AppendOutcome {
         _ => Vec::new(),
     };
     AppendOutcome { record_indexes, ..AppendOutcome::failed_because(error.error_code(), error.to_string()) }
-}
-
-/// Why a partition is not here: it does not exist, or it lives elsewhere.
-fn missing(services: &Services, topic: &str, partition: i32) -> ErrorCode {
-    match services.image().partition(topic, PartitionIndex(partition)) {
-        Some(_) => ErrorCode::NotLeaderOrFollower,
-        None => ErrorCode::UnknownTopicOrPartition,
-    }
 }
 
 fn respond(

@@ -82,14 +82,10 @@ impl Connection {
         }
     }
 
-    /// Runs until the client leaves, breaks the protocol or is idle for too long, or until `stop`.
+    /// Runs until the client leaves, breaks the protocol or is idle for too long, or until `stop`: then what was taken is still
+    /// answered, unless it only waits for others.
     pub async fn run(mut self, stop: CancellationToken) {
-        let outcome = tokio::select! {
-            biased;
-            outcome = self.serve() => outcome,
-            () = stop.cancelled() => Ok(()),
-        };
-        match outcome {
+        match self.serve(&stop).await {
             Ok(()) => {}
             Err(Ended::Io(error)) => debug!(peer = %self.info.peer, %error, "connection broke"),
             Err(Ended::Left) => debug!(peer = %self.info.peer, "the client left while it was waiting"),
@@ -103,24 +99,28 @@ impl Connection {
         }
     }
 
-    async fn serve(&mut self) -> Result<(), Ended> {
-        let idle = tokio::time::sleep(self.idle_max);
-        tokio::pin!(idle);
+    async fn serve(&mut self, stop: &CancellationToken) -> Result<(), Ended> {
+        let timer = tokio::time::sleep(self.idle_max);
+        tokio::pin!(timer);
         loop {
             self.write_done().await?;
             if self.pending.is_empty()
                 && let Some(frame) = self.held.take()
             {
-                self.answer_alone(frame).await?;
+                self.answer_alone(frame, stop).await?;
                 continue;
             }
-            let may_read = self.held.is_none() && self.pending.len() < PENDING_MAX && !self.input.is_exhausted();
-            if !may_read && self.pending.is_empty() {
+            let stopping = stop.is_cancelled();
+            let may_read =
+                !stopping && self.held.is_none() && self.pending.len() < PENDING_MAX && !self.input.is_exhausted();
+            let has_pending = !self.pending.is_empty();
+            if !may_read && !has_pending {
                 return Ok(());
             }
-            let deadline = self.pending.front().map(|front| front.produce.deadline());
-            let has_pending = deadline.is_some();
-            idle.as_mut().reset(deadline.unwrap_or(self.last_active + self.idle_max));
+            // Moved only forwards: a deadline that was moved back is found when the timer fires.
+            if self.deadline() < timer.deadline() {
+                timer.as_mut().reset(self.deadline());
+            }
             tokio::select! {
                 biased;
                 () = front_done(&mut self.pending), if has_pending => {}
@@ -129,21 +129,31 @@ impl Connection {
                     None if has_pending => {}
                     None => return Ok(()),
                 },
-                () = &mut idle => self.time_is_up(has_pending)?,
+                () = &mut timer => {
+                    if self.deadline() <= Instant::now() {
+                        self.time_is_up()?;
+                    }
+                    timer.as_mut().reset(self.deadline());
+                }
                 lost = broken(&self.stream), if !may_read => lost?,
+                () = stop.cancelled(), if !stopping => {}
             }
         }
     }
 
     /// The front request's own time limit, or the connection's.
-    fn time_is_up(&mut self, has_pending: bool) -> Result<(), Ended> {
-        if has_pending {
-            if let Some(front) = self.pending.front_mut() {
+    fn deadline(&self) -> Instant {
+        self.pending.front().map_or(self.last_active + self.idle_max, |front| front.produce.deadline())
+    }
+
+    fn time_is_up(&mut self) -> Result<(), Ended> {
+        match self.pending.front_mut() {
+            Some(front) => {
                 front.produce.expire();
+                Ok(())
             }
-            return Ok(());
+            None => Err(Ended::Idle(self.idle_max)),
         }
-        Err(Ended::Idle(self.idle_max))
     }
 
     /// Starts a produce request; holds any other until it can run alone.
@@ -164,7 +174,7 @@ impl Connection {
     }
 
     /// Runs a request to its end and sends the answer.
-    async fn answer_alone(&mut self, frame: Frame) -> Result<(), Ended> {
+    async fn answer_alone(&mut self, frame: Frame, stop: &CancellationToken) -> Result<(), Ended> {
         let Frame { bytes, share } = frame;
         let (header, body) = match header::decode_request_header(&bytes.freeze()) {
             Ok(request) => request,
@@ -199,6 +209,7 @@ impl Connection {
                     }
                 }
                 lost = broken(&self.stream), if self.input.has_ended() => lost?,
+                () = stop.cancelled(), if key == ApiKey::Fetch || api::ends_with_input(key) => return Ok(()),
             }
         };
         self.send(reply).await?;

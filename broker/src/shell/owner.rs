@@ -58,6 +58,13 @@ pub struct Moment {
     pub may_lead: bool,
 }
 
+/// What one write added to a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    pub bytes: u64,
+    pub records: u64,
+}
+
 impl Owner {
     pub fn new(partition: Arc<Partition>, log: PartitionLog, replica: Replica) -> Owner {
         Owner {
@@ -98,12 +105,13 @@ impl Owner {
         self.inbox.len() == 1
     }
 
-    /// Appends everything that was put aside, as one write.
-    pub fn write(&mut self, moment: Moment) {
+    /// Appends everything that was put aside, as one write; returns what is new in the log.
+    pub fn write(&mut self, moment: Moment) -> Written {
+        let mut written = Written::default();
         let mut appends = std::mem::take(&mut self.inbox);
-        let Some(epoch) = self.admit(&mut appends, moment) else { return };
+        let Some(epoch) = self.admit(&mut appends, moment) else { return written };
         if appends.is_empty() {
-            return;
+            return written;
         }
         let mut batches: Vec<&mut [u8]> = appends.iter_mut().map(|append| &mut append.batch[..]).collect();
         let results = self.log.append_many(&mut batches, moment.wall, epoch, AppendOrigin::Client);
@@ -113,9 +121,14 @@ impl Owner {
             self.flush_due = self.due_after(moment.mono);
         }
         for (append, result) in appends.into_iter().zip(results) {
+            if result.as_ref().is_ok_and(|info| !info.duplicate) {
+                written.bytes += append.batch.len() as u64;
+                written.records += u64::from(append.record_count.unsigned_abs());
+            }
             self.conclude(append, result);
         }
         self.advance();
+        written
     }
 
     /// Refuses what must not be appended now; `None` if that is everything.

@@ -192,8 +192,7 @@ fn find(services: &Services, wanted: &Wanted, local: Option<&Arc<LocalTopic>>) -
     };
     match topic {
         None => Err(unknown),
-        Some(topic) if topic.partitions.contains_key(&wanted.key.partition) => Err(ErrorCode::NotLeaderOrFollower),
-        Some(_) => Err(ErrorCode::UnknownTopicOrPartition),
+        Some(topic) => Err(services.absent(topic.name.as_str(), wanted.key.partition)),
     }
 }
 

@@ -225,8 +225,11 @@ impl Worker {
         let moment = Moment { mono, wall: self.env.clock.wall(), may_lead: self.env.lease.may_lead(mono) };
         for number in std::mem::take(&mut self.touched) {
             if let Some(owner) = self.owners.get_mut(&number) {
-                owner.write(moment);
-                self.env.metrics.write_batches.inc();
+                let written = owner.write(moment);
+                let metrics = &self.env.metrics;
+                metrics.write_batches.inc();
+                metrics.produced_bytes.inc_by(written.bytes);
+                metrics.produced_records.inc_by(written.records);
             }
             self.after(number, mono);
         }

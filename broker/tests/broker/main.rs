@@ -2,4 +2,5 @@
 
 mod connection;
 mod durability;
+mod leadership;
 mod support;

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use thalweg_broker::config::Properties;
 use thalweg_broker::{Broker, BrokerConfig, ListenerConfig, Readiness};
 use thalweg_coordinator::{Coordinator, CoordinatorConfig, CoordinatorSettings, MemStore};
-use thalweg_model::{ErrorCode, Timestamp};
+use thalweg_model::{ErrorCode, Timestamp, TopicId};
 use thalweg_wire::compression::Compression;
 use thalweg_wire::messages::fetch::{FetchPartition, FetchTopic};
 use thalweg_wire::messages::list_offsets::{ListOffsetsPartition, ListOffsetsTopic};
@@ -40,6 +40,11 @@ impl Cluster {
 
     /// A broker on `disk`, once it serves.
     pub async fn broker(&self, disk: Arc<dyn Disk>, properties: &[(&str, &str)]) -> Broker {
+        self.broker_by(Clock::real(), disk, properties).await
+    }
+
+    /// As [`Cluster::broker`], with a clock of the test's own.
+    pub async fn broker_by(&self, clock: Clock, disk: Arc<dyn Disk>, properties: &[(&str, &str)]) -> Broker {
         let listener = ListenerConfig {
             name: "PLAINTEXT".to_owned(),
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -53,7 +58,7 @@ impl Cluster {
             listeners: vec![listener],
             properties: Properties::parse(properties.iter().copied()).unwrap(),
         };
-        let broker = Broker::start(config, disk, Clock::real()).unwrap();
+        let broker = Broker::start(config, disk, clock).unwrap();
         let readiness = broker
             .ready()
             .wait_for(|now| matches!(now, Readiness::Ready | Readiness::Failed(_)))
@@ -114,11 +119,12 @@ impl Client {
     }
 
     /// Creates the topic on demand and waits until it serves.
-    pub async fn topic(&mut self, name: &str) {
+    pub async fn topic(&mut self, name: &str) -> TopicId {
         let topics = vec![MetadataRequestTopic { name: Some(name.to_owned()), ..Default::default() }];
         let request = MetadataRequest { topics: Some(topics), ..Default::default() };
-        let response: MetadataResponse = self.call(9, &request).await;
+        let response: MetadataResponse = self.call(12, &request).await;
         assert_eq!(response.topics[0].error_code, 0, "{name}");
+        response.topics[0].topic_id
     }
 
     pub async fn produce(&mut self, request: &ProduceRequest) -> (ErrorCode, i64) {
