@@ -3,20 +3,29 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use thalweg_coordinator::store::{Space, View};
 use thalweg_coordinator::{Coordinator, CoordinatorConfig, CoordinatorSettings, KvStore, MemStore};
 use thalweg_proto::v1::admin_client::AdminClient;
+use thalweg_proto::v1::group_client::GroupClient;
 use thalweg_proto::v1::record::Kind;
 use thalweg_proto::v1::registry_client::RegistryClient;
 use thalweg_proto::v1::*;
 use thalweg_world::Clock;
 use tonic::transport::Channel;
 
-async fn start(store: &Arc<MemStore>) -> (Coordinator, Channel) {
-    let config = CoordinatorConfig {
+fn config() -> CoordinatorConfig {
+    CoordinatorConfig {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         settings: CoordinatorSettings { group_initial_rebalance_delay_ms: 0, ..CoordinatorSettings::default() },
         ..CoordinatorConfig::default()
-    };
+    }
+}
+
+async fn start(store: &Arc<MemStore>) -> (Coordinator, Channel) {
+    start_with(store, config()).await
+}
+
+async fn start_with(store: &Arc<MemStore>, config: CoordinatorConfig) -> (Coordinator, Channel) {
     let store: Arc<dyn KvStore> = Arc::clone(store) as Arc<dyn KvStore>;
     let coordinator = Coordinator::start(config, store, Clock::real()).await.unwrap();
     let address = format!("http://{}", coordinator.local_addr());
@@ -68,7 +77,7 @@ async fn read_feed(channel: &Channel, from_index: u64, index: u64) -> Vec<FeedIt
     let mut items = Vec::new();
     loop {
         let item = stream.message().await.unwrap().unwrap();
-        let is_last = item.index >= index && !(item.image_start && !item.image_complete);
+        let is_last = item.index >= index && (item.image_complete || !item.image_start);
         items.push(item);
         if is_last {
             return items;
@@ -177,4 +186,153 @@ async fn a_controlled_stop_is_granted_once_nothing_is_led() {
         .collect();
     assert_eq!(leaders, [1, 1]);
     coordinator.shutdown().await;
+}
+
+fn joining(member_id: &str, session_timeout_ms: i32) -> JoinRequest {
+    JoinRequest {
+        group_id: "g".into(),
+        member_id: member_id.into(),
+        protocol_type: "consumer".into(),
+        protocols: vec![JoinProtocol { name: "range".into(), metadata: "m".into() }],
+        session_timeout_ms,
+        rebalance_timeout_ms: 60_000,
+        client_id: "app".into(),
+        api_version: 5,
+        ..JoinRequest::default()
+    }
+}
+
+/// A stable group of one that has committed offset 7 of `t`-0.
+async fn committed(channel: &Channel) -> JoinResponse {
+    let mut group = GroupClient::new(channel.clone());
+    let first = group.join(joining("", 10_000)).await.unwrap().into_inner();
+    assert_eq!(first.error.unwrap().code, 79);
+    let joined = group.join(joining(&first.member_id, 10_000)).await.unwrap().into_inner();
+    let sync = SyncRequest {
+        group_id: "g".into(),
+        generation_id: joined.generation_id,
+        member_id: joined.member_id.clone(),
+        assignments: vec![SyncAssignment { member_id: joined.member_id.clone(), assignment: "all".into() }],
+        ..SyncRequest::default()
+    };
+    assert_eq!(group.sync(sync).await.unwrap().into_inner().assignment, "all");
+    let commit = GroupCommit {
+        group_id: "g".into(),
+        generation_id: joined.generation_id,
+        member_id: joined.member_id.clone(),
+        instance_id: None,
+        offsets: vec![CommitOffset {
+            topic: "t".into(),
+            partition: 0,
+            offset: 7,
+            leader_epoch: 2,
+            metadata: "one".into(),
+        }],
+    };
+    let answer = group.commit(CommitRequest { groups: vec![commit] }).await.unwrap().into_inner();
+    assert_eq!(answer.groups[0].errors, [KafkaError::default()]);
+    joined
+}
+
+async fn fetch(channel: &Channel) -> Vec<(i32, i64, i32, String)> {
+    let topics = vec![TopicPartitions { topic: "t".into(), partitions: vec![0, 1], ..TopicPartitions::default() }];
+    let wanted = FetchGroupOffsets { group_id: "g".into(), topics, ..FetchGroupOffsets::default() };
+    let request = FetchOffsetsRequest { groups: vec![wanted], require_stable: true };
+    let answer = GroupClient::new(channel.clone()).fetch_offsets(request).await.unwrap().into_inner();
+    let offsets = answer.groups[0].offsets.iter();
+    offsets.map(|one| (one.partition, one.offset, one.leader_epoch, one.metadata.clone())).collect()
+}
+
+/// Case 67.
+#[tokio::test]
+async fn groups_members_and_offsets_outlive_a_restart() {
+    let store = Arc::new(MemStore::new());
+    let (coordinator, channel) = start(&store).await;
+    join_broker(&channel, 1).await;
+    create(&channel, &["t"]).await;
+    let member = committed(&channel).await;
+    coordinator.shutdown().await;
+
+    let store = Arc::new(store.power_cut());
+    let (coordinator, channel) = start(&store).await;
+    assert_eq!(fetch(&channel).await, [(0, 7, 2, "one".to_owned()), (1, -1, -1, String::new())]);
+    let mut group = GroupClient::new(channel.clone());
+    let request = DescribeRequest { group_ids: vec!["g".into()] };
+    let described = group.describe(request).await.unwrap().into_inner().groups.remove(0);
+    assert_eq!((described.state.as_str(), described.generation_id), ("Stable", 1));
+    assert_eq!(described.members[0].assignment, "all");
+    let heartbeat =
+        MemberHeartbeat { group_id: "g".into(), generation_id: 1, member_id: member.member_id, instance_id: None };
+    let answer = group.heartbeat(HeartbeatRequest { members: vec![heartbeat] }).await.unwrap().into_inner();
+    assert_eq!(answer.errors[0].code, 0);
+    coordinator.shutdown().await;
+}
+
+/// Goal: an open feed and a waiting member do not keep a node from stopping, and both are told to look elsewhere.
+#[tokio::test]
+async fn a_stop_ends_what_is_open() {
+    let store = Arc::new(MemStore::new());
+    let (coordinator, channel) = start(&store).await;
+    join_broker(&channel, 1).await;
+    create(&channel, &["t"]).await;
+    committed(&channel).await;
+    let mut feed = RegistryClient::new(channel.clone()).feed(FeedRequest::default()).await.unwrap().into_inner();
+    let mut group = GroupClient::new(channel.clone());
+    let second = group.join(joining("", 10_000)).await.unwrap().into_inner();
+    let waiting = tokio::spawn(async move { group.join(joining(&second.member_id, 10_000)).await });
+    let mut other = GroupClient::new(channel.clone());
+    loop {
+        let described = other.describe(DescribeRequest { group_ids: vec!["g".into()] }).await.unwrap().into_inner();
+        if described.groups[0].state == "PreparingRebalance" {
+            break;
+        }
+    }
+    coordinator.shutdown().await;
+    assert_eq!(waiting.await.unwrap().unwrap_err().code(), tonic::Code::Unavailable);
+    while feed.message().await.unwrap().is_some() {}
+}
+
+/// Goal: the log does not grow for ever, and what it stood for is not lost with it. Method: snapshots after few entries.
+#[tokio::test]
+async fn snapshots_replace_the_log() {
+    let store = Arc::new(MemStore::new());
+    let config = CoordinatorConfig { snapshot_every_entries: 20, log_kept_entries: 5, ..config() };
+    let (coordinator, channel) = start_with(&store, config.clone()).await;
+    join_broker(&channel, 1).await;
+    for i in 0..100 {
+        let created = create(&channel, &[&format!("t{i}")]).await;
+        assert_eq!(created.topics[0].error, Some(KafkaError::default()));
+    }
+    coordinator.shutdown().await;
+    let first = {
+        let mut first = None;
+        store
+            .scan(Space::Log, &[], &mut |key, _| {
+                first = Some(u64::from_be_bytes(key.try_into().unwrap()));
+                Ok(false)
+            })
+            .unwrap();
+        first.unwrap()
+    };
+    assert!(first > 15, "the log begins at {first}");
+    let store = Arc::new(store.power_cut());
+    let (coordinator, channel) = start_with(&store, config).await;
+    let again = create(&channel, &["t0", "t99"]).await;
+    let codes: Vec<i32> = again.topics.iter().map(|topic| topic.error.as_ref().unwrap().code).collect();
+    assert_eq!(codes, [36, 36]);
+    coordinator.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_store_of_another_node_is_refused() {
+    let store = Arc::new(MemStore::new());
+    let (coordinator, _) = start(&store).await;
+    coordinator.shutdown().await;
+    let other = CoordinatorConfig { node_id: 2, ..config() };
+    let store: Arc<dyn KvStore> = store;
+    let Err(cause) = Coordinator::start(other, store, Clock::real()).await else { panic!("it took another's store") };
+    assert_eq!(
+        cause.to_string(),
+        "the coordinator's store belongs to node 1, and this is node 2; ids are never reused"
+    );
 }

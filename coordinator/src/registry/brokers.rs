@@ -136,7 +136,8 @@ fn take_out(state: &State, context: &Context, id: NodeId, disks: Disks) -> Vec<R
             Disks::Lossy => partition.replicas.len() > 1 && is_replicated(state, topic),
         };
         let in_sets = partition.isr.contains(&id) || partition.elr.contains(&id);
-        if !in_sets && !(doubtful && !partition.lost.contains(&id)) {
+        let is_news = doubtful && !partition.lost.contains(&id);
+        if !in_sets && !is_news {
             continue;
         }
         let isr = without(&partition.isr, id);

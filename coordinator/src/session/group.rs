@@ -197,9 +197,10 @@ impl Group {
 
     /// Whether members may still subscribe to `topic`: also when what they sent cannot be read.
     pub fn is_subscribed_to(&self, topic: &str) -> bool {
-        self.members.values().flat_map(|member| &member.protocols).any(|protocol| {
-            subscription::topics(&protocol.metadata).is_none_or(|topics| topics.iter().any(|name| *name == topic))
-        })
+        self.members
+            .values()
+            .flat_map(|member| &member.protocols)
+            .any(|protocol| subscription::topics(&protocol.metadata).is_none_or(|topics| topics.contains(&topic)))
     }
 
     pub fn protocol_type(&self) -> Option<&str> {

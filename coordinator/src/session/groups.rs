@@ -125,7 +125,7 @@ impl Session {
         out: &mut Vec<Effect>,
     ) {
         let state = machine.state();
-        if let Err(refused) = self.enter(state, &call) {
+        if let Some(refused) = self.enter(state, &call) {
             out.push(Effect::Reply(ticket, refused));
             return;
         }
@@ -140,24 +140,26 @@ impl Session {
         self.emit(&id, effects, out);
     }
 
-    /// Makes the group for a first member; refuses who needs a group that is not there.
-    fn enter(&mut self, state: &State, call: &GroupCall) -> Result<(), Reply> {
+    /// Makes the group for a first member. `Some`: the refusal of who needs a group that is not there.
+    fn enter(&mut self, state: &State, call: &GroupCall) -> Option<Reply> {
         match call {
             GroupCall::Join { request, .. } => {
-                let refuse = |refused| refused_join(&request.member_id, refused);
-                self.check_join(request).map_err(refuse)?;
+                if let Err(refused) = self.check_join(request) {
+                    return Some(refused_join(&request.member_id, refused));
+                }
                 if self.groups.groups.contains_key(&request.group_id) {
-                    return Ok(());
+                    return None;
                 }
                 if !request.member_id.is_empty() {
-                    return Err(refuse(unknown_member(&request.group_id, &request.member_id)));
+                    let refused = unknown_member(&request.group_id, &request.member_id);
+                    return Some(refused_join(&request.member_id, refused));
                 }
                 let group = Group::new(&request.group_id, state.group(&request.group_id));
                 self.groups.groups.insert(request.group_id.clone(), group);
-                Ok(())
+                None
             }
             GroupCall::Sync(request) if !self.groups.groups.contains_key(&request.group_id) => {
-                Err(refused_sync(unknown_member(&request.group_id, &request.member_id)))
+                Some(refused_sync(unknown_member(&request.group_id, &request.member_id)))
             }
             GroupCall::Leave(request) if !self.groups.groups.contains_key(&request.group_id) => {
                 let left = request.members.iter().map(|member| LeftMember {
@@ -165,9 +167,9 @@ impl Session {
                     instance_id: member.instance_id.clone(),
                     error: Some(unknown_member(&request.group_id, &member.member_id)),
                 });
-                Err(Reply::Leave(LeaveResponse { error: Some(ok()), members: left.collect() }))
+                Some(Reply::Leave(LeaveResponse { error: Some(ok()), members: left.collect() }))
             }
-            GroupCall::Sync(_) | GroupCall::Leave(_) => Ok(()),
+            GroupCall::Sync(_) | GroupCall::Leave(_) => None,
         }
     }
 

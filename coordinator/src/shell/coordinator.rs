@@ -42,6 +42,8 @@ pub struct CoordinatorConfig {
     pub feed: FeedLimits,
     /// A snapshot is taken after this many Raft entries; the log before it is then given up.
     pub snapshot_every_entries: u64,
+    /// Entries kept before a snapshot, for nodes that are a little behind.
+    pub log_kept_entries: u64,
 }
 
 impl Default for CoordinatorConfig {
@@ -53,6 +55,7 @@ impl Default for CoordinatorConfig {
             settings: CoordinatorSettings::default(),
             feed: FeedLimits::default(),
             snapshot_every_entries: 20_000,
+            log_kept_entries: 1_000,
         }
     }
 }
@@ -120,7 +123,7 @@ impl Coordinator {
         };
         let serving = serve(listener, services, stop.clone());
         let tasks = vec![tokio::spawn(batching), tokio::spawn(leading), tokio::spawn(serving)];
-        if is_only_voter(&raft, config.node_id) && !sessions.wait_until_leading().await {
+        if is_only_voter(&raft, config.node_id).await? && !sessions.wait_until_leading().await {
             return Err(CoordinatorError::Raft("it stopped while starting".to_owned()));
         }
         info!(%local_addr, "coordinator serves");
@@ -143,9 +146,25 @@ impl Coordinator {
         MetricsSource { raft: self.raft.clone(), shared: Arc::clone(&self.shared), metrics }
     }
 
+    /// Returns when Raft has stopped by itself, and why: its disk failed, or this node's state differs from the others'.
+    /// The process should end then; going on would answer nothing.
+    pub async fn failed(&self) -> String {
+        let mut raft = self.raft.metrics();
+        loop {
+            if let Err(cause) = &raft.borrow_watched().running_state {
+                return cause.to_string();
+            }
+            if raft.changed().await.is_err() {
+                return "Raft has stopped".to_owned();
+            }
+        }
+    }
+
     /// Stops serving, then Raft. Nothing that was answered is lost, with or without it.
     pub async fn shutdown(mut self) {
         self.stop.cancel();
+        // Subscriptions never end by themselves, and the server waits for what is open.
+        self.shared.feed.close();
         if let Err(cause) = self.raft.shutdown().await {
             error!(%cause, "Raft did not stop cleanly");
         }
@@ -222,19 +241,24 @@ fn claim(store: &dyn KvStore, node_id: u64) -> Result<(), CoordinatorError> {
     }
 }
 
-/// A node without a past founds a cluster of its own.
+/// A node without a past founds a cluster of its own. One without others need not wait for their votes.
 async fn found(raft: &Raft, node_id: u64, address: &str) -> Result<(), CoordinatorError> {
     let cannot = |cause: String| CoordinatorError::Raft(cause);
     if raft.is_initialized().await.map_err(|cause| cannot(cause.to_string()))? {
+        if is_only_voter(raft, node_id).await? {
+            raft.trigger().elect(false).await.map_err(|cause| cannot(cause.to_string()))?;
+        }
         return Ok(());
     }
     let members = std::collections::BTreeMap::from([(node_id, BasicNode::new(address))]);
     raft.initialize(members).await.map_err(|cause| cannot(cause.to_string()))
 }
 
-fn is_only_voter(raft: &Raft, node_id: u64) -> bool {
-    let voters: Vec<u64> = raft.voter_ids().collect();
-    voters == [node_id]
+/// Asks Raft itself: what it shows to others may be older.
+async fn is_only_voter(raft: &Raft, node_id: u64) -> Result<bool, CoordinatorError> {
+    let voters = raft.with_raft_state(|state| state.membership_state.effective().voter_ids().collect::<Vec<u64>>());
+    let voters = voters.await.map_err(|cause| CoordinatorError::Raft(cause.to_string()))?;
+    Ok(voters == [node_id])
 }
 
 fn raft_config(config: &CoordinatorConfig) -> Result<openraft::Config, CoordinatorError> {
@@ -244,7 +268,10 @@ fn raft_config(config: &CoordinatorConfig) -> Result<openraft::Config, Coordinat
         election_timeout_min: 800,
         election_timeout_max: 1_600,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_every_entries),
-        max_in_snapshot_log_to_keep: 1_000,
+        max_in_snapshot_log_to_keep: config.log_kept_entries,
+        // The mark of what is committed is not synced, so after a crash a leader may not know what it had answered. A new
+        // election ends in an entry of a new term, and with that commits everything before it.
+        enable_leader_restore: Some(false),
         ..openraft::Config::default()
     };
     wanted.validate().map_err(|cause| CoordinatorError::Raft(cause.to_string()))

@@ -39,6 +39,7 @@ struct Inner {
     /// Every item after this index is in `recent`.
     floor: u64,
     subscribers: Vec<mpsc::Sender<FeedItem>>,
+    is_closed: bool,
 }
 
 struct Kept {
@@ -55,7 +56,8 @@ pub struct Subscription {
 impl Feed {
     /// A feed that goes on from `index`.
     pub fn new(index: u64, limits: FeedLimits) -> Feed {
-        let inner = Inner { recent: VecDeque::new(), bytes: 0, floor: index, subscribers: Vec::new() };
+        let inner =
+            Inner { recent: VecDeque::new(), bytes: 0, floor: index, subscribers: Vec::new(), is_closed: false };
         Feed { inner: Mutex::new(inner), limits }
     }
 
@@ -89,7 +91,9 @@ impl Feed {
         };
         let (sender, live) = mpsc::channel(self.limits.queue_max);
         inner.subscribers.retain(|subscriber| !subscriber.is_closed());
-        inner.subscribers.push(sender);
+        if !inner.is_closed {
+            inner.subscribers.push(sender);
+        }
         Subscription { start, live }
     }
 
@@ -102,6 +106,13 @@ impl Feed {
             inner.bytes = 0;
             inner.floor = index;
         }
+    }
+
+    /// Ends every subscription, those to come too: the node stops.
+    pub fn close(&self) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.subscribers.clear();
+        inner.is_closed = true;
     }
 
     pub fn subscriber_count(&self) -> usize {

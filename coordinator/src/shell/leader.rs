@@ -158,7 +158,10 @@ impl LeaderRunner {
                 Some((proposal, result)) = proposed.next(), if !proposed.is_empty() => match result {
                     Ok(Settled { outcome, feed_index }) => events.push(Event::Settled { proposal, outcome, feed_index }),
                     // What was asked may or may not have happened; a new leadership finds out from the registries.
-                    Err(_) => return,
+                    Err(cause) => {
+                        warn!(%cause, "a command came to no outcome");
+                        return;
+                    }
                 },
                 Some(ticket) = gone.recv() => {
                     replies.remove(&ticket);
@@ -166,7 +169,11 @@ impl LeaderRunner {
                 }
                 count = asked.recv_many(&mut calls, CALLS_AT_ONCE) => {
                     // One barrier for all: an answer that grants something comes from who still leads (REPLICATION R6).
-                    if count == 0 || self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await.is_err() {
+                    if count == 0 {
+                        return;
+                    }
+                    if let Err(cause) = self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
+                        warn!(%cause, "cannot tell whether this node still leads");
                         return;
                     }
                     for Asked { ticket, call, reply } in calls.drain(..) {

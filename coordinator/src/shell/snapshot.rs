@@ -56,7 +56,7 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     /// The snapshot is cut or damaged.
-    pub fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+    pub fn next_record(&mut self) -> io::Result<Option<Vec<u8>>> {
         let frame = read_frame(&mut self.source)?;
         match (frame, self.left) {
             (Some(_), 0) => Err(codec::invalid("the snapshot goes on behind its last record")),

@@ -229,7 +229,7 @@ fn install(store: &dyn KvStore, target: Space, mut snapshot: SnapshotFile) -> io
     clear(store, target)?;
     let mut state = State::default();
     let mut batch = Batch::default();
-    while let Some(bytes) = reader.next()? {
+    while let Some(bytes) = reader.next_record()? {
         let record: Record = codec::decode(&bytes, "a record of the snapshot")?;
         state.replay(&record).map_err(|cause| codec::invalid(cause.to_string()))?;
         let ops = keys::ops(&record).map_err(|cause| codec::invalid(cause.to_string()))?;
