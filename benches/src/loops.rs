@@ -152,13 +152,18 @@ pub fn round_trip(bytes: usize, count: usize) -> Result<Vec<f64>> {
 /// touch, and whoever touches first would seem slow.
 pub fn touch_memory(dir: &Path, bytes: u64) -> Result<()> {
     let path = dir.join("bare-touch");
-    cached_file(&path, bytes)?;
+    write_file(&path, bytes)?;
     fs::remove_file(&path)?;
     Ok(())
 }
 
 /// A file of random bytes, left in the page cache.
 pub fn cached_file(path: &Path, bytes: u64) -> Result<()> {
+    // Written back now, so that it is not during a measurement.
+    Ok(write_file(path, bytes)?.sync_data()?)
+}
+
+fn write_file(path: &Path, bytes: u64) -> Result<File> {
     let mut file = File::create(path)?;
     let mut chunk = vec![0; 1 << 20];
     rand::rng().fill(chunk.as_mut_slice());
@@ -168,9 +173,7 @@ pub fn cached_file(path: &Path, bytes: u64) -> Result<()> {
         file.write_all(&chunk[..count])?;
         left -= count as u64;
     }
-    // Written back now, so that it is not during a measurement.
-    file.sync_data()?;
-    Ok(())
+    Ok(file)
 }
 
 /// Sends from the file's start, and again from there at its end.
