@@ -32,6 +32,7 @@ pub async fn handle(
         image: &image,
         properties: &services.config.properties,
         own: services.node_id(),
+        own_text: services.node_id().to_string(),
         include_synonyms: request.include_synonyms,
         include_documentation: request.include_documentation,
     };
@@ -47,6 +48,7 @@ struct View<'a> {
     image: &'a Image,
     properties: &'a Properties,
     own: NodeId,
+    own_text: String,
     include_synonyms: bool,
     include_documentation: bool,
 }
@@ -68,7 +70,7 @@ enum Source {
     Default = 5,
 }
 
-impl<'a> View<'a> {
+impl View<'_> {
     fn answer(&self, asked: DescribeConfigsResource) -> DescribeConfigsResult {
         let configs = match asked.resource_type {
             KIND_TOPIC => self.topic(&asked.resource_name),
@@ -135,7 +137,7 @@ impl<'a> View<'a> {
     }
 
     /// This broker's own value before that of all brokers.
-    fn dynamic_levels(&self, property: &'static Property) -> Vec<Level<'a>> {
+    fn dynamic_levels(&self, property: &'static Property) -> Vec<Level<'_>> {
         let scopes = [
             (ConfigScope::Broker(self.own), Source::DynamicBroker),
             (ConfigScope::BrokerDefault, Source::DynamicDefaultBroker),
@@ -147,7 +149,11 @@ impl<'a> View<'a> {
         levels.collect()
     }
 
-    fn static_level(&self, property: &'static Property) -> Option<Level<'a>> {
+    fn static_level(&self, property: &'static Property) -> Option<Level<'_>> {
+        if matches!(property.name, "node.id" | "broker.id") {
+            // Perhaps the coordinators gave it out; it stays for ever all the same.
+            return Some(Level { name: property.name, value: &self.own_text, source: Source::StaticBroker });
+        }
         let (value, is_given) = self.properties.text(property.name)?;
         is_given.then_some(Level { name: property.name, value, source: Source::StaticBroker })
     }
@@ -211,7 +217,14 @@ mod tests {
         name: &str,
         keys: Option<&[&str]>,
     ) -> DescribeConfigsResult {
-        let view = View { image, properties, own: NodeId(3), include_synonyms: true, include_documentation: true };
+        let view = View {
+            image,
+            properties,
+            own: NodeId(3),
+            own_text: "3".to_owned(),
+            include_synonyms: true,
+            include_documentation: true,
+        };
         view.answer(DescribeConfigsResource {
             resource_type: kind,
             resource_name: name.into(),
@@ -272,8 +285,7 @@ mod tests {
 
     #[test]
     fn a_broker_shows_what_it_was_told_and_what_can_be_changed() {
-        let mut properties = Properties::parse([("num.partitions", "6")]).unwrap();
-        properties.show("node.id", "3".to_owned());
+        let properties = Properties::parse([("num.partitions", "6")]).unwrap();
         let image = image(&[(Resource::Broker, "3", "log.flush.interval.messages", "1234")]);
         let result = describe(&image, &properties, 4, "3", None);
         assert_eq!(result.configs.len(), PROPERTIES.len());

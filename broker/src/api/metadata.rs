@@ -17,13 +17,14 @@ use thalweg_wire::messages::metadata::{
 use thalweg_wire::messages::{MetadataRequest, MetadataResponse};
 use tracing::warn;
 
+use super::authorized_operations::{CLUSTER_OPERATIONS, TOPIC_OPERATIONS, told};
 use super::context::RequestContext;
 use crate::machine::image::{Image, PartitionImage, TopicImage};
 use crate::services::Services;
 
 pub async fn handle(services: &Services, cx: &RequestContext, request: MetadataRequest) -> MetadataResponse {
     let asked = request.topics.filter(|topics| cx.version() > 0 || !topics.is_empty());
-    let topics = match asked {
+    let mut topics: Vec<MetadataResponseTopic> = match asked {
         None => {
             let image = services.image();
             image.topics().map(|topic| describe(&image, topic)).collect()
@@ -37,6 +38,9 @@ pub async fn handle(services: &Services, cx: &RequestContext, request: MetadataR
             topics.iter().map(|topic| answer(&image, topic, &failed)).collect()
         }
     };
+    for topic in topics.iter_mut().filter(|topic| topic.error_code == ErrorCode::None.code()) {
+        topic.topic_authorized_operations = told(TOPIC_OPERATIONS, request.include_topic_authorized_operations);
+    }
     let image = services.image();
     let brokers: Vec<MetadataResponseBroker> = live_brokers(services, cx, &image);
     MetadataResponse {
@@ -44,6 +48,7 @@ pub async fn handle(services: &Services, cx: &RequestContext, request: MetadataR
         brokers,
         cluster_id: Some(image.cluster_id.to_string()),
         topics,
+        cluster_authorized_operations: told(CLUSTER_OPERATIONS, request.include_cluster_authorized_operations),
         ..Default::default()
     }
 }

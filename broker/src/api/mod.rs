@@ -20,6 +20,8 @@ pub mod describe_groups;
 pub mod describe_log_dirs;
 pub mod describe_producers;
 pub mod describe_topic_partitions;
+#[cfg(test)]
+mod documented;
 pub mod error_map;
 pub mod fetch;
 pub mod find_coordinator;
@@ -40,8 +42,6 @@ pub mod offset_for_leader_epoch;
 pub mod produce;
 pub mod recompress;
 pub mod sync_group;
-#[cfg(test)]
-mod compat;
 #[cfg(test)]
 pub(crate) mod testing;
 
