@@ -183,8 +183,9 @@ impl Group {
             && self.deferred.is_empty()
     }
 
+    /// Not while the generation that the last member left behind is on its way: whatever is proposed next comes after it.
     pub fn has_members(&self) -> bool {
-        self.phase != Phase::Empty || self.in_flight.is_some()
+        !self.members.is_empty()
     }
 
     pub fn rebalances(&self) -> u64 {
