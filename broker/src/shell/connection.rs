@@ -117,7 +117,7 @@ impl Connection {
             if !may_read && !has_pending {
                 return Ok(());
             }
-            // Moved only forwards: a deadline that was moved back is found when the timer fires.
+            // Only ever brought forward here; a deadline that has moved back is noticed when the timer fires.
             if self.deadline() < timer.deadline() {
                 timer.as_mut().reset(self.deadline());
             }

@@ -116,13 +116,24 @@ impl Input {
         Ok(())
     }
 
-    /// Takes the whole frame of `size` bytes off the front. What follows it moves to other memory, not the frame.
+    /// Takes the whole frame of `size` bytes off the front. A small one is copied, so that it does not hold on to the memory of
+    /// a whole read; a large one keeps its memory, and what follows it moves.
     fn cut(&mut self, size: usize) -> Frame {
-        let rest = BytesMut::from(&self.buffer[SIZE_BYTES + size..]);
+        let share = self.share.take().expect("a frame is cut only with its share");
+        let end = SIZE_BYTES + size;
+        if end <= COPIED_BYTES_MAX {
+            let bytes = BytesMut::from(&self.buffer[SIZE_BYTES..end]);
+            self.buffer.advance(end);
+            if self.buffer.is_empty() {
+                self.buffer = BytesMut::new();
+            }
+            return Frame { bytes, share };
+        }
+        let rest = BytesMut::from(&self.buffer[end..]);
         let mut bytes = std::mem::replace(&mut self.buffer, rest);
-        bytes.truncate(SIZE_BYTES + size);
+        bytes.truncate(end);
         bytes.advance(SIZE_BYTES);
-        Frame { bytes, share: self.share.take().expect("a frame is cut only with its share") }
+        Frame { bytes, share }
     }
 }
 
@@ -134,6 +145,8 @@ pub async fn broken(stream: &TcpStream) -> io::Result<()> {
 
 const SIZE_BYTES: usize = 4;
 const READ_BYTES: usize = 16 << 10;
+/// A quarter of a read.
+const COPIED_BYTES_MAX: usize = 4 << 10;
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
