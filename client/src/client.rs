@@ -57,9 +57,11 @@ struct Inner {
     tracked: Mutex<BTreeSet<String>>,
     /// Held while metadata is asked for; says when it last came.
     refreshing: tokio::sync::Mutex<Option<Instant>>,
-    slots: Mutex<BTreeMap<(Target, Lane), Arc<tokio::sync::Mutex<Slot>>>>,
+    slots: Mutex<Slots>,
     next_owner: AtomicU64,
 }
+
+type Slots = BTreeMap<(Target, Lane), Arc<tokio::sync::Mutex<Slot>>>;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
@@ -417,7 +419,7 @@ impl Client {
         }
     }
 
-    fn slots(&self) -> std::sync::MutexGuard<'_, BTreeMap<(Target, Lane), Arc<tokio::sync::Mutex<Slot>>>> {
+    fn slots(&self) -> std::sync::MutexGuard<'_, Slots> {
         self.inner.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

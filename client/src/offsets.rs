@@ -110,7 +110,7 @@ impl Client {
             }
             let (leader, leader_epoch) = self
                 .leader(tp.topic.as_str(), tp.partition.0)
-                .ok_or_else(|| ClientError::NoLeader { topic: topic.name, partition: tp.partition.0 })?;
+                .ok_or(ClientError::NoLeader { topic: topic.name, partition: tp.partition.0 })?;
             by_leader.entry(leader).or_default().entry(tp.topic.as_str()).or_default().push(ListOffsetsPartition {
                 partition_index: tp.partition.0,
                 current_leader_epoch: leader_epoch.0,

@@ -3,6 +3,7 @@
 //! Without an address every test here says so and passes.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 /// `None`, with a line for the reader, if there is no cluster to test against.
 async fn cluster() -> Option<Client> {
     let Ok(address) = std::env::var("THALWEG_TEST_ADDR") else {
-        println!("skipped: THALWEG_TEST_ADDR is not set");
+        let _ = writeln!(std::io::stderr(), "skipped: THALWEG_TEST_ADDR is not set");
         return None;
     };
     Some(Client::connect(ClientConfig::new(&address)).await.expect("the cluster at THALWEG_TEST_ADDR answers"))

@@ -138,20 +138,19 @@ impl Shared {
         self.retrying(|| async {
             let answer =
                 self.call(Lane::Group(self.owner), &request, COMMIT_VERSION_WITH_NAMES, Duration::ZERO).await?;
-            for topic in &answer.topics {
-                for partition in topic.partitions.iter().filter(|partition| partition.error_code != 0) {
-                    let code = ErrorCode::from_code(partition.error_code).unwrap_or(ErrorCode::UnknownServerError);
-                    let next = self.membership().on_commit_answer(code, &generation);
-                    // The caller gets the error; only a rebalance is for the consumer to see.
-                    if next != super::membership::Next::Fail {
-                        self.follow(next, code);
-                    }
-                    let subject =
-                        format!("commit of {}-{} for group {}", topic.name, partition.partition_index, self.group_id);
-                    return Err(ClientError::from_code(partition.error_code, subject, None));
-                }
+            let failed = answer.topics.iter().find_map(|topic| {
+                let partition = topic.partitions.iter().find(|partition| partition.error_code != 0)?;
+                Some((topic.name.as_str(), partition.partition_index, partition.error_code))
+            });
+            let Some((topic, partition, error_code)) = failed else { return Ok(()) };
+            let code = ErrorCode::from_code(error_code).unwrap_or(ErrorCode::UnknownServerError);
+            let next = self.membership().on_commit_answer(code, &generation);
+            // The caller gets the error; only a rebalance is for the consumer to see.
+            if next != super::membership::Next::Fail {
+                self.follow(next, code);
             }
-            Ok(())
+            let subject = format!("commit of {topic}-{partition} for group {}", self.group_id);
+            Err(ClientError::from_code(error_code, subject, None))
         })
         .await
     }

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_model::{ErrorCode, MonoTime, NodeId, Offset, ProducerEpoch, ProducerId, Timestamp, TopicPartition};
+use thalweg_model::{ErrorCode, MonoTime, NodeId, Offset, ProducerEpoch, Timestamp, TopicPartition};
 
+use super::batch::{Batch, BatchId, ID_ROOM, Identity, Sequence};
 use super::delivery::{Delivery, Fate, Outcome};
-use super::record::{BATCH_HEADER_BYTES, BatchRecord};
+use super::record::BatchRecord;
 use crate::error::ClientError;
 
 /// Queues of batches by partition.
@@ -46,23 +47,6 @@ pub(crate) struct AccumulatorConfig {
     pub(crate) idempotent: bool,
 }
 
-/// A producer id and the epoch under which a partition's sequences count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub(crate) producer_id: ProducerId,
-    pub(crate) epoch: ProducerEpoch,
-}
-
-/// What makes a batch recognisable to the broker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sequence {
-    pub(crate) identity: Identity,
-    pub(crate) base: i32,
-}
-
-/// Names a batch; within a partition the order of ids is the order of records.
-pub(crate) type BatchId = u64;
-
 /// A batch to send now.
 #[derive(Clone, Debug)]
 pub(crate) struct Outbound {
@@ -96,23 +80,6 @@ struct Queue {
     next_sequence: i32,
     gap: bool,
     retry_at: Option<MonoTime>,
-}
-
-#[derive(Debug)]
-struct Batch {
-    id: BatchId,
-    /// Ids from `id` on that are free for the pieces of this batch.
-    id_room: u64,
-    records: Arc<Vec<BatchRecord>>,
-    /// At most, uncompressed.
-    bytes: usize,
-    charged_bytes: usize,
-    created: MonoTime,
-    closed: bool,
-    sequence: Option<Sequence>,
-    maybe_written: bool,
-    last_error: Option<ClientError>,
-    outcome: Arc<Outcome>,
 }
 
 impl Accumulator {
@@ -505,49 +472,6 @@ impl Queue {
     }
 }
 
-impl Batch {
-    fn new(id: BatchId, now: MonoTime) -> Batch {
-        Batch {
-            id,
-            id_room: ID_ROOM,
-            records: Arc::default(),
-            bytes: BATCH_HEADER_BYTES,
-            charged_bytes: 0,
-            created: now,
-            closed: false,
-            sequence: None,
-            maybe_written: false,
-            last_error: None,
-            outcome: Arc::default(),
-        }
-    }
-
-    fn push(&mut self, record: BatchRecord, bytes: usize) -> usize {
-        self.bytes += bytes;
-        self.charged_bytes += bytes;
-        // Open batches are not shared, so this never copies.
-        let records = Arc::make_mut(&mut self.records);
-        records.push(record);
-        records.len() - 1
-    }
-
-    fn timed_out(&self, tp: &TopicPartition, after: Duration, last: Option<ClientError>) -> ClientError {
-        ClientError::DeliveryTimedOut {
-            topic: tp.topic.as_str().to_owned(),
-            partition: tp.partition.0,
-            after,
-            unknown: self.maybe_written,
-            last: last.map(|error| error.to_string()),
-        }
-    }
-
-    /// Tells whoever waits; returns the bytes to give back.
-    fn finish(self, fate: Fate) -> usize {
-        self.outcome.set(fate);
-        self.charged_bytes
-    }
-}
-
 /// The next epoch of the same producer id; `None` when there is none left.
 fn bump(producer: &mut Option<Identity>) {
     *producer = producer.and_then(|identity| {
@@ -562,8 +486,6 @@ fn sequence_after(base: i32, record_count: usize) -> i32 {
     i32::try_from(next).unwrap_or(0)
 }
 
-/// A batch can be halved this many times over (as a power of two): more often than it has records.
-const ID_ROOM: u64 = 1 << 24;
 /// As many as a broker remembers per producer and partition.
 const IN_FLIGHT_MAX: usize = 5;
 

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use thalweg_model::{PartitionIndex, TopicName};
+use thalweg_model::{PartitionIndex, ProducerId, TopicName};
 
 use super::*;
+use crate::producer::record::BATCH_HEADER_BYTES;
 
 /// A partition as a broker keeps it: its log, and what it knows of the producer (KIP-98).
 #[derive(Default)]
@@ -28,13 +29,12 @@ impl Broker {
             // Nothing is known: any sequence is taken as the first.
             None => {}
             Some((epoch, _)) if sequence.identity.epoch.0 < epoch => return Err(ErrorCode::InvalidProducerEpoch),
-            Some((epoch, _)) if sequence.identity.epoch.0 > epoch => {
-                if sequence.base != 0 {
+            Some((epoch, next)) => {
+                let due = if sequence.identity.epoch.0 > epoch { 0 } else { next };
+                if sequence.base != due {
                     return Err(ErrorCode::OutOfOrderSequenceNumber);
                 }
             }
-            Some((_, next)) if sequence.base != next => return Err(ErrorCode::OutOfOrderSequenceNumber),
-            Some(_) => {}
         }
         let base_offset = self.log.len() as i64;
         self.log.extend(batch.records.iter().map(value_of));

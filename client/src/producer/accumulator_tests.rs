@@ -1,7 +1,8 @@
 use bytes::Bytes;
-use thalweg_model::{PartitionIndex, TopicName};
+use thalweg_model::{PartitionIndex, ProducerId, TopicName};
 
 use super::*;
+use crate::producer::record::BATCH_HEADER_BYTES;
 
 /// A machine whose batches hold `per_batch` records of the kind that [`Bench::append`] makes.
 struct Bench {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use thalweg_wire::records::RecordBatchBuilder;
 
-use super::accumulator::Sequence;
+use super::batch::Sequence;
 use super::record::BatchRecord;
 use crate::config::Compression;
 use crate::error::{ClientError, Result};

@@ -1,6 +1,7 @@
 //! Sending records.
 
 mod accumulator;
+mod batch;
 mod delivery;
 mod encode;
 mod partitioner;

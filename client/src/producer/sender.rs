@@ -11,7 +11,8 @@ use thalweg_wire::messages::{InitProducerIdRequest, ProduceRequest, ProduceRespo
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use super::accumulator::{Identity, Outbound, Plan};
+use super::accumulator::{Outbound, Plan};
+use super::batch::Identity;
 use super::encode::encode_batch;
 use super::{Acks, Shared};
 use crate::client::{Client, Lane};
