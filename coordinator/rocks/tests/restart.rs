@@ -1,5 +1,6 @@
 //! A coordinator over RocksDB: what it answered is there after a restart, and how much it commits.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -111,16 +112,20 @@ async fn measure_commits() {
         for task in tasks {
             total += task.await.unwrap();
         }
-        println!("{callers} callers: {:.0} commits/s", total as f64 / start.elapsed().as_secs_f64());
+        say(&format!("{callers} callers: {:.0} commits/s", total as f64 / start.elapsed().as_secs_f64()));
     }
     coordinator.shutdown().await;
     let begin = Instant::now();
     let (coordinator, _) = start(dir.path()).await;
-    println!("restart to serving: {:?}", begin.elapsed());
+    say(&format!("restart to serving: {:?}", begin.elapsed()));
     coordinator.shutdown().await;
     let fresh = tempfile::tempdir().unwrap();
     let begin = Instant::now();
     let (coordinator, _) = start(fresh.path()).await;
-    println!("first start to serving: {:?}", begin.elapsed());
+    say(&format!("first start to serving: {:?}", begin.elapsed()));
     coordinator.shutdown().await;
+}
+
+fn say(line: &str) {
+    writeln!(std::io::stdout(), "{line}").unwrap();
 }

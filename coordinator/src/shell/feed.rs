@@ -143,3 +143,53 @@ fn image(state: &State, index: u64) -> Vec<FeedItem> {
 }
 
 const IMAGE_ITEM_BYTES: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use thalweg_proto::v1::record::Kind;
+    use thalweg_proto::v1::{ClusterRecord, ProducerIdsRecord};
+
+    use super::*;
+
+    fn record() -> Vec<Record> {
+        vec![Record { kind: Some(Kind::Cluster(ClusterRecord { cluster_id: "c".into() })) }]
+    }
+
+    fn received(live: &mut mpsc::Receiver<FeedItem>) -> Vec<u64> {
+        std::iter::from_fn(|| live.try_recv().ok()).map(|item| item.index).collect()
+    }
+
+    #[test]
+    fn a_subscriber_that_lags_is_cut_and_goes_on_from_its_index() {
+        let feed = Feed::new(0, FeedLimits { queue_max: 2, ..FeedLimits::default() });
+        let state = State::default();
+        let mut slow = feed.subscribe(&state, 0, 0);
+        (1..=3).for_each(|index| feed.publish(index, &record()));
+        assert_eq!(received(&mut slow.live), [1, 2]);
+        assert!(slow.live.is_closed() && feed.subscriber_count() == 0);
+        let back = feed.subscribe(&state, 3, 2);
+        assert_eq!(back.start.iter().map(|item| (item.index, item.image_start)).collect::<Vec<_>>(), [(3, false)]);
+    }
+
+    #[test]
+    fn who_comes_from_too_far_back_or_from_the_future_gets_an_image() {
+        let feed = Feed::new(0, FeedLimits { items_max: 2, ..FeedLimits::default() });
+        (1..=4).for_each(|index| feed.publish(index, &record()));
+        let state = State::default();
+        for (from, image) in [(1, true), (2, false), (4, false), (5, true), (0, true)] {
+            let start = feed.subscribe(&state, 4, from).start;
+            assert_eq!(start.first().is_some_and(|item| item.image_start), image, "from {from}");
+        }
+    }
+
+    #[test]
+    fn records_that_brokers_do_not_keep_stay_here() {
+        let feed = Feed::new(0, FeedLimits::default());
+        let mut all = feed.subscribe(&State::default(), 0, 0);
+        feed.publish(1, &[Record { kind: Some(Kind::ProducerIds(ProducerIdsRecord { next_producer_id: 1 })) }]);
+        feed.publish(2, &record());
+        feed.close();
+        assert_eq!(received(&mut all.live), [2]);
+        assert!(feed.subscribe(&State::default(), 2, 2).live.is_closed());
+    }
+}

@@ -110,3 +110,45 @@ fn read_frame(source: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
 }
 
 const VERSION: u32 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(declared: u64, records: &[&[u8]]) -> Vec<u8> {
+        let header = SnapshotHeader { version: VERSION, applied: Some(Applied::default()), record_count: declared };
+        let mut bytes = Vec::new();
+        write_frame(&mut bytes, &header.encode_to_vec()).unwrap();
+        records.iter().for_each(|record| write_frame(&mut bytes, record).unwrap());
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        let (_, mut reader) = Reader::open(bytes)?;
+        let mut records = Vec::new();
+        while let Some(record) = reader.next_record()? {
+            records.push(record);
+        }
+        Ok(records)
+    }
+
+    #[test]
+    fn a_whole_snapshot_reads_back() {
+        assert_eq!(read(&snapshot(2, &[b"a", b""])).unwrap(), [b"a".to_vec(), Vec::new()]);
+    }
+
+    /// REPLICATION R7: on mismatch refuse, never repair silently.
+    #[test]
+    fn any_cut_and_any_flipped_bit_is_refused() {
+        let whole = snapshot(2, &[b"first", b"second"]);
+        for length in 0..whole.len() {
+            assert!(read(&whole[..length]).is_err(), "cut at {length}");
+        }
+        for bit in 0..whole.len() * 8 {
+            let mut damaged = whole.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(read(&damaged).is_err(), "bit {bit}");
+        }
+        assert!(read(&snapshot(1, &[b"a", b"b"])).is_err(), "more than declared");
+    }
+}
