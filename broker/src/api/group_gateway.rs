@@ -54,13 +54,14 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::api::testing;
     use thalweg_model::BrokerEpoch;
 
     fn brokers(ids: impl IntoIterator<Item = i32>) -> Image {
         let broker =
             BrokerImage { epoch: BrokerEpoch(1), endpoints: vec![], rack: None, fenced: false, shutting_down: false };
         let brokers: BTreeMap<_, _> = ids.into_iter().map(|id| (NodeId(id), broker.clone())).collect();
-        let mut image = Image::default();
+        let mut image = testing::image(&[]);
         image.brokers = Arc::new(brokers);
         image
     }
