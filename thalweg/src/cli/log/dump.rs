@@ -52,6 +52,9 @@ impl Dump {
         if *left == 0 {
             return Ok(());
         }
+        if !path.exists() {
+            return Err(Failure::not_found(format!("there is no {}", path.display())));
+        }
         writeln!(out, "Dumping {}", path.display())?;
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         let base = base_offset(path);

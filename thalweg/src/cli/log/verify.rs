@@ -87,6 +87,11 @@ fn verify_path(path: &Path, reports: &mut Vec<Report>) -> Result<(), Failure> {
             partitions.push(entry);
         }
     }
+    // What `--data-dir` names: the logs are one level down.
+    let logs = path.join("logs");
+    if partitions.is_empty() && logs.is_dir() {
+        return verify_path(&logs, reports);
+    }
     if partitions.is_empty() {
         let path = path.display();
         return Err(Failure::not_found(format!("{path} holds neither segments nor partition directories")));
