@@ -249,20 +249,25 @@ impl PartitionLog {
         if offset >= self.active.next_offset {
             return Ok(self.active.next_offset);
         }
-        if offset < self.view.first_base_offset() {
+        let log_start_offset = self.log_start_offset();
+        if offset < log_start_offset {
             self.truncate_fully_and_start_at(offset)?;
             return Ok(offset);
         }
         info!(tp = %self.tp, %offset, log_end_offset = %self.active.next_offset, "truncating");
         let holder = self.segments.partition_point(|segment| segment.base_offset <= offset) - 1;
         let segment = Arc::clone(&self.segments[holder]);
+        let end = segment.end();
+        let (position, new_end) = match self.change(|_| segment.find(offset, end))? {
+            Some(found) => (found.position, found.header.base_offset),
+            None => (u64::from(end.size), end.next_offset.min(offset)),
+        };
+        if new_end < log_start_offset {
+            // The cut takes the batch that the log's start lies in: nothing readable is left.
+            self.truncate_fully_and_start_at(log_start_offset)?;
+            return Ok(log_start_offset);
+        }
         self.change(|log| {
-            let end = segment.end();
-            let first_gone = segment.find(offset, end)?;
-            let (position, new_end) = match first_gone {
-                Some(found) => (found.position, found.header.base_offset),
-                None => (u64::from(end.size), end.next_offset.min(offset)),
-            };
             log.lower(new_end)?;
             // Derived files first, then the data from its end: each step leaves a log that recovery can read.
             if log.epochs.truncate_from_end(new_end) {
@@ -279,7 +284,7 @@ impl PartitionLog {
             log.place.sync_dir()?;
             Ok(new_end)
         })
-        .and_then(|new_end| self.reload(new_end, self.log_start_offset().min(new_end)).map(|()| new_end))
+        .and_then(|new_end| self.reload(new_end, log_start_offset).map(|()| new_end))
     }
 
     /// Empties the log and lets it begin at `offset` (F5). Durable on return.
