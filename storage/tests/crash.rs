@@ -5,6 +5,8 @@
 //! `power_cut_*` stops a life of a log after each of its disk operations and makes the states in
 //! which subsets of the unsynced ones reached the medium (4.4 b). Each test prints how many states it saw.
 
+#![expect(clippy::print_stdout, reason = "each test says how many states it saw")]
+
 mod support;
 
 use std::collections::BTreeMap;

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
+use std::iter;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::{Component, Path, PathBuf};
@@ -662,8 +663,8 @@ fn survivors(position: u64, len: usize, survival: Survival) -> Vec<Range<u64>> {
     let end = position + len as u64;
     let kept = match survival {
         Survival::Lost => Vec::new(),
-        Survival::Kept => vec![position..end],
-        Survival::Prefix(kept) => vec![position..end.min(position + kept as u64)],
+        Survival::Kept => iter::once(position..end).collect(),
+        Survival::Prefix(kept) => iter::once(position..end.min(position + kept as u64)).collect(),
         Survival::Sectors(mask) => {
             let first = position / SECTOR;
             let sectors = (first..end.div_ceil(SECTOR)).filter(|sector| mask >> ((sector - first) % 64) & 1 == 1);
