@@ -4,7 +4,7 @@ import signal
 import sys
 import time
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 running = True
 
@@ -46,16 +46,22 @@ def produce(brokers, topic, path):
 def consume(brokers, topic, group, path):
     """Notes `R partition offset` per record and `C partition offset` per answered commit."""
     notes = open(path, "w", buffering=1)
+
+    def committed(error, partitions):
+        # After an error the broker is away or the group moved on, and the records come again.
+        for p in partitions:
+            if error is None and p.error is None:
+                notes.write(f"C {p.partition} {p.offset}\n")
+
     consumer = Consumer({
         "bootstrap.servers": brokers, "group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest",
         "session.timeout.ms": 6000, "heartbeat.interval.ms": 500, "reconnect.backoff.max.ms": 200,
+        "on_commit": committed,
     })
-
     consumer.subscribe([topic])
     while running:
-        batch = consumer.consume(200, 0.2)
         done = {}
-        for message in batch:
+        for message in consumer.consume(200, 0.2):
             if message.error():
                 print(message.error(), file=sys.stderr)
                 if message.error().fatal():
@@ -64,20 +70,8 @@ def consume(brokers, topic, group, path):
             notes.write(f"R {message.partition()} {message.offset()}\n")
             done[message.partition()] = message.offset() + 1
         if done:
-            commit(consumer, topic, done, notes)
+            consumer.commit(offsets=[TopicPartition(topic, p, o) for p, o in done.items()], asynchronous=True)
     consumer.close()
-
-
-def commit(consumer, topic, done, notes):
-    try:
-        answers = consumer.commit(offsets=[TopicPartition(topic, p, o) for p, o in done.items()], asynchronous=False)
-    except KafkaException as e:
-        # The broker is away or the group moved on; the records come again.
-        print(f"commit: {e}", file=sys.stderr)
-        return
-    for p in answers:
-        if p.error is None or p.error.code() == KafkaError.NO_ERROR:
-            notes.write(f"C {p.partition} {p.offset}\n")
 
 
 signal.signal(signal.SIGTERM, stop)

@@ -2,16 +2,21 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::{RequestHeader, ResponseHeader};
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 
+use crate::Target;
+
 /// One TCP connection to a broker. Every method panics when the broker does not do what the call needs.
 pub struct Conn {
     stream: TcpStream,
     next_correlation_id: i32,
+    /// The shared broker lives as long as somebody talks to it.
+    pub(crate) _target: Option<Arc<Target>>,
     pub client_id: Option<String>,
 }
 
@@ -20,7 +25,7 @@ impl Conn {
         let stream = TcpStream::connect(addr).unwrap_or_else(|e| panic!("no connection to {addr}: {e}"));
         stream.set_nodelay(true).expect("a TCP socket takes nodelay");
         stream.set_read_timeout(Some(DEADLINE)).expect("a socket takes a timeout");
-        Conn { stream, next_correlation_id: 1, client_id: Some("thalweg-tests".to_owned()) }
+        Conn { stream, next_correlation_id: 1, _target: None, client_id: Some("thalweg-tests".to_owned()) }
     }
 
     /// Sends `request` and reads its answer.

@@ -4,6 +4,8 @@
 //! already. Apache Kafka behind that variable is the oracle which shows that an expected value is Kafka's; where we
 //! answer better on purpose, a test names both values with [`Target::ours_or_kafkas`].
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a test's harness tells people what it does")]
+
 pub mod batch;
 pub mod calls;
 pub mod conn;

@@ -20,8 +20,10 @@ impl Target {
         }
     }
 
-    pub fn conn(&self) -> Conn {
-        Conn::open(self.addr())
+    pub fn conn(self: &Arc<Target>) -> Conn {
+        let mut conn = Conn::open(self.addr());
+        conn._target = Some(Arc::clone(self));
+        conn
     }
 
     pub fn is_kafka(&self) -> bool {

@@ -524,8 +524,8 @@ fn list_groups_filters_by_state_and_type() {
         assert_eq!(listed(version, &[], &[]).len(), 2, "v{version}");
     }
     for version in 4..=5 {
-        assert_eq!(listed(version, &["Stable"], &[]), [stable.clone()]);
-        assert_eq!(listed(version, &["empty"], &[]), [empty.clone()]);
+        assert_eq!(listed(version, &["Stable"], &[]), std::slice::from_ref(&stable));
+        assert_eq!(listed(version, &["empty"], &[]), std::slice::from_ref(&empty));
         assert!(listed(version, &["Dead"], &[]).is_empty());
     }
     assert_eq!(listed(5, &[], &["Classic"]).len(), 2);

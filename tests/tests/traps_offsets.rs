@@ -229,6 +229,8 @@ fn an_epoch_between_known_ones_gets_the_one_below() {
     }
     // Records of one epoch may span lives; the end of an epoch is where the last of its lives ended.
     let current = list_offset(&mut conn, "t", 0, LATEST).3;
+    // The current one began when its leader took over, with or without records.
+    ends.push((current, 6));
     for asked in 0..=current {
         let known = ends.iter().rev().find(|(epoch, _)| *epoch <= asked);
         let Some((epoch, end)) = known else { continue };
