@@ -2,6 +2,8 @@
 //! on or refuses to start. Garbage on the socket, foreign protocols and lengths are in `traps_connection`, malformed
 //! batches in `traps_produce`.
 
+#![allow(clippy::print_stdout, reason = "says which tests cannot run here")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -6,7 +6,7 @@
 //! - as expected: partitions are added, changed and forgotten; the epoch moves on. A session left without partitions ends.
 //! - anything else: an error, the session stays as it is.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use thalweg_model::{ErrorCode, LeaderEpoch, MonoTime, Offset, PartitionIndex, TopicId, TopicName};
 
@@ -14,19 +14,19 @@ use thalweg_model::{ErrorCode, LeaderEpoch, MonoTime, Offset, PartitionIndex, To
 #[derive(Debug)]
 pub struct FetchSessions {
     slots: usize,
-    sessions: HashMap<i32, Session>,
+    sessions: BTreeMap<i32, Session>,
     /// Invariant: holds `(last_used, id)` of each session.
     by_last_use: BTreeSet<(MonoTime, i32)>,
 }
 
 /// Which topic a fetch means: by name up to version 12, by id from version 13.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TopicKey {
     Name(TopicName),
     Id(TopicId),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PartitionKey {
     pub topic: TopicKey,
     pub partition: PartitionIndex,
@@ -83,7 +83,7 @@ struct Session {
     last_used: MonoTime,
     /// By turn: whoever was given records goes to the end, so that a hot partition cannot starve the others.
     turns: BTreeMap<u64, Cached>,
-    turn_of: HashMap<PartitionKey, u64>,
+    turn_of: BTreeMap<PartitionKey, u64>,
     next_turn: u64,
 }
 
@@ -96,7 +96,7 @@ struct Cached {
 
 impl FetchSessions {
     pub fn new(slots: usize) -> FetchSessions {
-        FetchSessions { slots, sessions: HashMap::new(), by_last_use: BTreeSet::new() }
+        FetchSessions { slots, sessions: BTreeMap::new(), by_last_use: BTreeSet::new() }
     }
 
     pub fn session_count(&self) -> usize {
@@ -168,7 +168,7 @@ impl FetchSessions {
             created: now,
             last_used: now,
             turns: BTreeMap::new(),
-            turn_of: HashMap::with_capacity(wanted.len()),
+            turn_of: BTreeMap::new(),
             next_turn: 0,
         };
         session.update(wanted.to_vec(), &[]);
@@ -248,7 +248,7 @@ impl Session {
 
 /// A partition named twice in one fetch is answered once, for the last mention.
 fn last_of_each(wanted: Vec<Wanted>) -> Vec<Wanted> {
-    let mut last = HashMap::with_capacity(wanted.len());
+    let mut last = BTreeMap::new();
     for (index, wanted) in wanted.iter().enumerate() {
         last.insert(wanted.key.clone(), index);
     }
