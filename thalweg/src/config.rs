@@ -175,7 +175,7 @@ impl Default for HttpSection {
 
 impl Default for LogSection {
     fn default() -> LogSection {
-        LogSection { level: "info".to_owned(), format: LogFormat::Text }
+        LogSection { level: "info,openraft=warn".to_owned(), format: LogFormat::Text }
     }
 }
 
@@ -216,7 +216,7 @@ listen = "127.0.0.1:9644"
 
 [log]
 # error, warn, info, debug, trace, or a filter such as "info,thalweg_broker=debug".
-level = "info"
+level = "info,openraft=warn"
 # text for people, json for machines.
 format = "text"
 

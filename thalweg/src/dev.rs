@@ -25,7 +25,7 @@ pub struct DevArguments {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// error, warn, info, debug, trace, or a filter
-    #[arg(long, env = "THALWEG_LOG", default_value = "warn")]
+    #[arg(long, env = "THALWEG_LOG", default_value = "warn,openraft=error")]
     log_level: String,
 }
 

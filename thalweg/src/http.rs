@@ -26,9 +26,9 @@ pub trait Status: Send + Sync + 'static {
 /// # Errors
 /// The address cannot be bound; names it and the key that sets it.
 pub async fn start(listen: SocketAddr, status: Arc<dyn Status>, stop: CancellationToken) -> Result<SocketAddr> {
-    let listener = TcpListener::bind(listen)
-        .await
-        .with_context(|| format!("cannot listen on {listen} for HTTP; choose another address with --http or http.listen"))?;
+    let listener = TcpListener::bind(listen).await.with_context(|| {
+        format!("cannot listen on {listen} for HTTP; choose another address with --http or http.listen")
+    })?;
     let address = listener.local_addr()?;
     let pages = Router::new()
         .route("/metrics", get(metrics))
@@ -81,7 +81,10 @@ mod tests {
 
     async fn get(address: SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").as_bytes()).await.unwrap();
+        stream
+            .write_all(format!("GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").as_bytes())
+            .await
+            .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         answer

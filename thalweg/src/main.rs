@@ -75,4 +75,3 @@ fn run_start(arguments: &StartArguments) -> Result<()> {
         telemetry::say(&format!("thalweg {} ready, listening on {}", env!("CARGO_PKG_VERSION"), listening.join(", ")));
     })
 }
-

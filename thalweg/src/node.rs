@@ -90,11 +90,8 @@ async fn serve(
         None => watch::channel(Readiness::Ready).1,
     };
     let stop = CancellationToken::new();
-    let exposition = Exposition::new(
-        broker.as_ref().map(Broker::metrics),
-        coordinator.map(Coordinator::metrics),
-        readiness.clone(),
-    );
+    let exposition =
+        Exposition::new(broker.as_ref().map(Broker::metrics), coordinator.map(Coordinator::metrics), readiness.clone());
     let http_address = http::start(config.http.listen, Arc::new(exposition), stop.clone()).await?;
     let node = Node { broker, http_address, coordinator_address: coordinator.map(Coordinator::local_addr) };
 
@@ -111,6 +108,7 @@ async fn serve(
                     _ = interrupt.recv() => Ok(()),
                     _ = terminate.recv() => Ok(()),
                     failed = until_failed(readiness) => Err(failed),
+                    failed = coordinator_failed(coordinator) => Err(failed),
                 }
             }
         },
@@ -137,6 +135,14 @@ async fn until_failed(mut readiness: watch::Receiver<Readiness>) -> anyhow::Erro
         Ok(Readiness::Failed(reason)) => anyhow::anyhow!("{reason}"),
         // The broker's end without a failure is an ordered stop, which a signal began.
         _ => std::future::pending().await,
+    }
+}
+
+/// Never returns without the role.
+async fn coordinator_failed(coordinator: Option<&Coordinator>) -> anyhow::Error {
+    match coordinator {
+        Some(coordinator) => anyhow::anyhow!("the coordinator has failed: {}", coordinator.failed().await),
+        None => std::future::pending().await,
     }
 }
 
@@ -226,9 +232,7 @@ fn lock_data_dir(path: &Path) -> Result<File> {
             "another thalweg process uses the data directory {}; stop it, or choose another directory",
             path.display()
         ),
-        Err(TryLockError::Error(error)) => {
-            Err(error).with_context(|| format!("cannot lock {}", lock_path.display()))
-        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", lock_path.display())),
     }
 }
 
