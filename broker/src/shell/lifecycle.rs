@@ -198,18 +198,24 @@ impl Life {
                 info!(unfenced, "this broker {}", if unfenced { "serves" } else { "is fenced" });
                 was_unfenced = unfenced;
             }
-            if unfenced && !self.ready.borrow().is_ready() {
+            if unfenced && !self.ready.borrow().is_ready() && self.is_let_in() {
                 self.ready.send_replace(Readiness::Ready);
             }
             self.services.metrics.fenced.set(i64::from(!unfenced));
-            // While fenced, soon again: being let in is all that is missing.
-            let pause = if unfenced { interval } else { interval.min(FENCED_PAUSE) };
+            // Until ready, soon again: being let in is all that is missing.
+            let pause = if unfenced && self.ready.borrow().is_ready() { interval } else { interval.min(FENCED_PAUSE) };
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
             }
         }
+    }
+
+    /// Whether the feed has brought what let this broker in, and with it the partitions it leads: who then asks for one
+    /// is not told to look elsewhere.
+    fn is_let_in(&self) -> bool {
+        self.services.image().brokers.get(&self.services.node_id()).is_some_and(|broker| !broker.fenced)
     }
 
     async fn heartbeat(
