@@ -258,7 +258,7 @@ fn a_partition_named_twice_is_never_acknowledged_and_lost() {
     let mut conn = target.conn();
     let topic = target.topic(&mut conn);
     let (a, b) = (Batch::values(&["a"]).encode(), Batch::values(&["b"]).encode());
-    let answer = conn.call(9, &produce_request(1, &topic, &[(0, Some(a)), (0, Some(b))]));
+    let answer = conn.call(9, &produce_request(-1, &topic, &[(0, Some(a)), (0, Some(b))]));
     let results: Vec<i16> =
         answer.responses.iter().flat_map(|t| &t.partition_responses).map(|p| p.error_code).collect();
     let stored = results.iter().filter(|code| **code == 0).count();
