@@ -187,7 +187,8 @@ impl Dirs {
         });
         let found = found.into_inner().expect("no thread panics while it holds this lock");
         if total > 0 {
-            info!(total, opened = found.len(), "logs opened");
+            let scanned_bytes: u64 = found.iter().map(|found| found.log.recovery_report().scanned_bytes).sum();
+            info!(total, opened = found.len(), scanned_bytes, "logs opened");
         }
         found
     }

@@ -26,6 +26,8 @@ pub async fn run(services: Arc<Services>, dirs: Arc<Dirs>, ready: watch::Sender<
     let mut retention = every("log.retention.check.interval.ms");
     let mut high_watermarks = every("replica.high.watermark.checkpoint.interval.ms");
     let mut recovery_points = every("log.flush.offset.checkpoint.interval.ms");
+    // At once, too: what recovery has just read and synced the next life need not read again.
+    recovery_points.reset_immediately();
     let mut log_starts = every("log.flush.start.offset.checkpoint.interval.ms");
     let mut gauges = tokio::time::interval(GAUGES_PERIOD);
     loop {
