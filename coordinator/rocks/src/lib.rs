@@ -6,8 +6,8 @@ use std::io;
 use std::path::Path;
 
 use rocksdb::{
-    ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, Direction, IteratorMode, Options, ReadOptions,
-    SnapshotWithThreadMode, WriteBatch,
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, Direction, IteratorMode,
+    Options, ReadOptions, SnapshotWithThreadMode, WriteBatch,
 };
 use thalweg_coordinator::store::{Batch, KvStore, Op, Snapshots, Space, View, Visit};
 
@@ -25,7 +25,9 @@ impl RocksStore {
     pub fn open(path: &Path) -> io::Result<RocksStore> {
         let at = |cause: io::Error| io::Error::new(cause.kind(), format!("{}: {cause}", path.display()));
         std::fs::create_dir_all(path).map_err(at)?;
-        let spaces = Space::ALL.map(|space| ColumnFamilyDescriptor::new(space.name(), space_options()));
+        // One small cache for all: each keyspace would otherwise get one of 32 MiB, for registries that live in memory anyway.
+        let cache = Cache::new_lru_cache(BLOCK_CACHE_BYTES);
+        let spaces = Space::ALL.map(|space| ColumnFamilyDescriptor::new(space.name(), space_options(&cache)));
         let db =
             DB::open_cf_descriptors(&db_options(), path.join("db"), spaces).map_err(|cause| at(io_error(&cause)))?;
         let snapshots = Snapshots::in_dir(&path.join("snapshots")).map_err(at)?;
@@ -138,8 +140,11 @@ fn db_options() -> Options {
     options
 }
 
-fn space_options() -> Options {
+fn space_options(cache: &Cache) -> Options {
     let mut options = Options::default();
+    let mut blocks = BlockBasedOptions::default();
+    blocks.set_block_cache(cache);
+    options.set_block_based_table_factory(&blocks);
     options.set_compression_type(DBCompressionType::Lz4);
     options.set_write_buffer_size(8 << 20);
     options.set_max_write_buffer_number(2);
@@ -160,3 +165,5 @@ fn io_error(cause: &rocksdb::Error) -> io::Error {
     }
     io::Error::new(kind, text)
 }
+
+const BLOCK_CACHE_BYTES: usize = 4 << 20;
