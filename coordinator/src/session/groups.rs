@@ -56,6 +56,7 @@ impl Groups {
     pub fn heartbeat(&mut self, now: MonoTime, heartbeat: &MemberHeartbeat) -> KafkaError {
         match self.groups.get_mut(&heartbeat.group_id) {
             Some(group) => group.heartbeat(now, heartbeat),
+            None if heartbeat.group_id.is_empty() => no_group_id(),
             None => unknown_member(&heartbeat.group_id, &heartbeat.member_id),
         }
     }
@@ -158,6 +159,7 @@ impl Session {
                 self.groups.groups.insert(request.group_id.clone(), group);
                 None
             }
+            GroupCall::Sync(request) if request.group_id.is_empty() => Some(refused_sync(no_group_id())),
             GroupCall::Sync(request) if !self.groups.groups.contains_key(&request.group_id) => {
                 Some(refused_sync(unknown_member(&request.group_id, &request.member_id)))
             }
@@ -175,7 +177,7 @@ impl Session {
 
     fn check_join(&self, request: &JoinRequest) -> Result<(), KafkaError> {
         if request.group_id.is_empty() {
-            return Err(error(ErrorCode::InvalidGroupId, "a group id cannot be empty; set group.id"));
+            return Err(no_group_id());
         }
         let (min, max) = (self.settings.group_min_session_timeout_ms, self.settings.group_max_session_timeout_ms);
         if !(min..=max).contains(&request.session_timeout_ms) {
@@ -293,6 +295,10 @@ fn described(id: &str, group: &Group) -> DescribedGroup {
         generation_id: group.generation(),
         leader: group.leader().unwrap_or_default().to_owned(),
     }
+}
+
+fn no_group_id() -> KafkaError {
+    error(ErrorCode::InvalidGroupId, "a group id cannot be empty; set group.id")
 }
 
 fn described_empty(id: &str, stored: &GroupRecord) -> DescribedGroup {
