@@ -433,7 +433,7 @@ impl Recovery<'_> {
         };
         let (mut epochs, mut changed) = match stored.filter(agrees) {
             Some(epochs) => (epochs, false),
-            None => (self.epochs_of_log(segments).map_err(|error| self.io(error))?, true),
+            None => (self.epochs_of_log(segments, scanned).map_err(|error| self.io(error))?, true),
         };
         if changed && epochs.entries().is_empty() {
             return Ok(epochs);
@@ -448,13 +448,22 @@ impl Recovery<'_> {
         Ok(epochs)
     }
 
-    fn epochs_of_log(&self, segments: &[Arc<Segment>]) -> io::Result<LeaderEpochs> {
+    /// The epochs that batches carry. What was scanned is proven; headers before it must not contradict it.
+    fn epochs_of_log(&self, segments: &[Arc<Segment>], scanned: &[Scanned]) -> io::Result<LeaderEpochs> {
         let mut epochs = LeaderEpochs::default();
+        let proven = || scanned.iter().flat_map(|found| &found.epoch_starts);
+        let first = proven().next().copied();
         for segment in segments {
             let mut walk = BatchWalk::new(&**segment.log()?, 0, u64::from(segment.end().size));
             while let Some(found) = walk.next_batch()? {
-                epochs.assign(found.header.leader_epoch, found.header.base_offset);
+                let (epoch, start_offset) = (found.header.leader_epoch, found.header.base_offset);
+                if first.is_none_or(|first| start_offset < first.start_offset && epoch <= first.epoch) {
+                    epochs.assign(epoch, start_offset);
+                }
             }
+        }
+        for entry in proven() {
+            epochs.assign(entry.epoch, entry.start_offset);
         }
         Ok(epochs)
     }
