@@ -183,13 +183,14 @@ impl Owner {
 
     /// Lets everybody know how far things have come.
     fn advance(&mut self) {
-        for (ack, outcome) in self.by_counted.pass(self.replica.counted()) {
-            ack.answer(outcome);
-        }
+        // First what readers see, then the answers: a producer that reads its own record must not find it missing.
         let moved = self.replica.advance_high_watermark();
         if let Some(high_watermark) = moved {
             self.log.advance_high_watermark(high_watermark);
             self.partition.publish_high_watermark(high_watermark);
+        }
+        for (ack, outcome) in self.by_counted.pass(self.replica.counted()) {
+            ack.answer(outcome);
         }
         // Also without a move: a repeated batch may wait for what was passed long ago.
         for (ack, outcome) in self.by_high_watermark.pass(self.replica.high_watermark()) {
