@@ -4,20 +4,24 @@
 # make fuzz     each fuzz target for FUZZ_SECONDS (60)                      make bench  figures beside the machine's bare loops
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: run build release test test-fast test-clients real-work verify fix fuzz bench rocksdb packages help
+.PHONY: run build test-packages release test test-fast verify fix fuzz bench rocksdb packages help
 
 FUZZ_SECONDS ?= 60
+REAL_WORK_LINES ?= 100000
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-ROCKSDB_FOLDER := $(shell deploy/rocksdb/build --where)
-export ROCKSDB_LIB_DIR := $(ROCKSDB_FOLDER)
+# Asked anew for each recipe: on a fresh machine the compiler, which the folder is named by, comes with `packages`.
+export ROCKSDB_LIB_DIR = $(shell deploy/rocksdb/build --where)
 export ROCKSDB_STATIC := 1
 export THALWEG_BIN ?= $(abspath $(TARGET)/release/thalweg)
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n '1,4s/^# //p' Makefile
 
 packages:
 	@deploy/system-packages
+
+test-packages:
+	@deploy/system-packages test
 
 rocksdb: packages
 	@deploy/rocksdb/build >/dev/null
@@ -35,10 +39,10 @@ run: release
 test-fast: packages
 	cargo test
 
-test: rocksdb release
+test: test-packages rocksdb release
 	cargo test --workspace
 	tests/clients/run
-	tests/real-work --lines 100000
+	tests/real-work --lines $(REAL_WORK_LINES)
 
 verify: rocksdb
 	cargo fmt --all --check
