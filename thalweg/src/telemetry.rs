@@ -30,5 +30,28 @@ pub fn say(text: &str) {
 
 /// The reason why the process ends, as one line with its causes.
 pub fn complain(error: &anyhow::Error) {
-    let _ = writeln!(io::stderr(), "thalweg: {error:#}");
+    let _ = writeln!(io::stderr(), "thalweg: {}", one_line(error));
+}
+
+/// Many errors quote their cause themselves; it is not said twice.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut line = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !line.contains(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = io::Error::other("the disk is full");
+        let error = anyhow::Error::new(cause).context("writing a: the disk is full").context("cannot start");
+        assert_eq!(one_line(&error), "cannot start: writing a: the disk is full");
+    }
 }
