@@ -44,6 +44,8 @@ pub struct LogSlice {
     pub first_offset: Offset,
     /// Where to read on, exclusive end of the last batch.
     pub next_offset: Offset,
+    /// It ends where its file did: only then may there be more within the same bounds, in the next file.
+    pub to_segment_end: bool,
 }
 
 impl LogSlice {
@@ -161,7 +163,7 @@ impl ReadView {
             }
         }
         let file = Arc::clone(active(&segments).log()?);
-        Ok(LogSlice { file, position: 0, len: 0, first_offset: from, next_offset: from })
+        Ok(LogSlice { file, position: 0, len: 0, first_offset: from, next_offset: from, to_segment_end: false })
     }
 
     /// The first record below `bound` whose timestamp is at least `timestamp`, with its own time and epoch.
@@ -332,6 +334,7 @@ fn slice(
         len: usize::try_from(stop - first.position).unwrap_or(0),
         first_offset: first.header.base_offset,
         next_offset,
+        to_segment_end: stop == u64::from(end.size),
     })
 }
 
@@ -343,23 +346,30 @@ fn walk_to_stop(
     upper_bound: Offset,
     limit: u64,
 ) -> io::Result<(u64, Offset)> {
-    let last_wanted = Offset(upper_bound.min(end.next_offset).0 - 1);
-    let by_offset = segment.offset_index.lookup(segment.relative(last_wanted))?.map(|(_, entry)| entry);
     let limit_position = u32::try_from(limit).unwrap_or(u32::MAX).min(end.size.saturating_sub(1));
-    let by_position = segment.offset_index.lookup_position(limit_position)?;
-    let nearest = by_offset.zip(by_position).map(|(a, b)| if a.position < b.position { a } else { b });
+    let near = segment.offset_index.number_at(limit_position, end.size)?;
+    let by_position = segment.offset_index.lookup_position(limit_position, near)?;
+    let nearest = if upper_bound >= end.next_offset {
+        // Every offset is wanted: only the limit stops the walk.
+        by_position
+    } else {
+        let by_offset = segment.index_entry_before(Offset(upper_bound.0 - 1), end)?;
+        by_offset.zip(by_position).map(|(a, b)| if a.position < b.position { a } else { b })
+    };
     // Begin at the index entry, if it is true and beyond the first batch.
     let begin = match nearest.filter(|entry| u64::from(entry.position) > first.position) {
         Some(entry) => segment.verify(entry.relative_offset, entry.position, end)?.unwrap_or(*first),
         None => *first,
     };
     let mut stop = (begin.position, begin.header.base_offset);
-    let mut walk = BatchWalk::new(&**segment.log()?, begin.position, u64::from(end.size));
-    while let Step::Batch(found) = walk.next()? {
+    let mut walk = BatchWalk::new(&**segment.log()?, begin.end(), u64::from(end.size));
+    let mut step = Step::Batch(begin);
+    while let Step::Batch(found) = step {
         if found.end() > limit || found.header.last_offset() >= upper_bound {
             break;
         }
         stop = (found.end(), found.header.last_offset().plus(1));
+        step = walk.next()?;
     }
     Ok(stop)
 }

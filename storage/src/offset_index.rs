@@ -33,14 +33,22 @@ impl OffsetIndex {
         &self.0
     }
 
-    /// The last entry whose offset is at most `relative_offset`, with its number.
-    pub fn lookup(&self, relative_offset: u32) -> io::Result<Option<(u32, OffsetPosition)>> {
-        self.last_where(|entry| entry.relative_offset <= relative_offset)
+    /// The last entry whose offset is at most `relative_offset`, with its number. The search begins at entry `near`.
+    pub fn lookup(&self, relative_offset: u32, near: u32) -> io::Result<Option<(u32, OffsetPosition)>> {
+        self.last_where(near, |entry| entry.relative_offset <= relative_offset)
     }
 
-    /// The last entry whose position is at most `position`.
-    pub fn lookup_position(&self, position: u32) -> io::Result<Option<OffsetPosition>> {
-        Ok(self.last_where(|entry| entry.position <= position)?.map(|(_, entry)| entry))
+    /// The last entry whose position is at most `position`. The search begins at entry `near`.
+    pub fn lookup_position(&self, position: u32, near: u32) -> io::Result<Option<OffsetPosition>> {
+        Ok(self.last_where(near, |entry| entry.position <= position)?.map(|(_, entry)| entry))
+    }
+
+    /// The number of the entry `part / whole` along the file: where a lookup does best to begin, as entries stand
+    /// about equally dense.
+    pub fn number_at(&self, part: u32, whole: u32) -> io::Result<u32> {
+        let count = self.0.count()?;
+        let number = u64::from(count) * u64::from(part.min(whole)) / u64::from(whole.max(1));
+        Ok(u32::try_from(number).unwrap_or(count))
     }
 
     /// Whether offsets and positions grow along the first `count` entries.
@@ -56,32 +64,34 @@ impl OffsetIndex {
     }
 
     /// The last entry for which `holds`, which is true for a first part of the file and false after it.
-    fn last_where(&self, holds: impl Fn(OffsetPosition) -> bool) -> io::Result<Option<(u32, OffsetPosition)>> {
+    ///
+    /// Reads a chunk around entry `near`, then halves what is left.
+    fn last_where(
+        &self,
+        near: u32,
+        holds: impl Fn(OffsetPosition) -> bool,
+    ) -> io::Result<Option<(u32, OffsetPosition)>> {
         let (mut low, mut high) = (0, self.0.count()?);
+        let mut middle = near;
         let mut found = None;
-        while high - low > CHUNK {
-            let middle = low + (high - low) / 2;
-            let mut bytes = [0; ENTRY_LEN];
-            self.0.read(middle, &mut bytes)?;
-            let entry = decode(&bytes);
-            if holds(entry) {
-                found = Some((middle, entry));
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
         let mut bytes = [0; CHUNK as usize * ENTRY_LEN];
-        let bytes = &mut bytes[..(high - low) as usize * ENTRY_LEN];
-        if !bytes.is_empty() {
-            self.0.read(low, bytes)?;
-        }
-        for (number, entry) in (low..high).zip(bytes.chunks_exact(ENTRY_LEN)) {
-            let entry = decode(entry);
-            if !holds(entry) {
+        while low < high {
+            let first = middle.saturating_sub(CHUNK / 2).min(high.saturating_sub(CHUNK)).max(low);
+            let count = CHUNK.min(high - first);
+            let bytes = &mut bytes[..count as usize * ENTRY_LEN];
+            self.0.read(first, bytes)?;
+            let entries = bytes.chunks_exact(ENTRY_LEN).map(decode);
+            let Some((number, entry)) = (first..).zip(entries).take_while(|(_, entry)| holds(*entry)).last() else {
+                high = first;
+                middle = low + (high - low) / 2;
+                continue;
+            };
+            found = Some((number, entry));
+            if number + 1 < first + count {
                 break;
             }
-            found = Some((number, entry));
+            low = first + count;
+            middle = low + (high - low) / 2;
         }
         Ok(found)
     }
@@ -98,7 +108,7 @@ fn decode(bytes: &[u8]) -> OffsetPosition {
 }
 
 pub(crate) const ENTRY_LEN: usize = 8;
-/// The last part of a search is one read of this many entries: half a page.
+/// A search reads this many entries at a time: half a page.
 const CHUNK: u32 = 256;
 
 #[cfg(test)]
@@ -107,20 +117,26 @@ mod tests {
     use std::path::PathBuf;
     use thalweg_world::disk::SimDisk;
 
+    const NEAR: [u32; 7] = [0, 128, 257, 2500, 4999, 5000, u32::MAX];
+
     #[test]
     fn lookup_finds_the_last_entry_not_above() {
         let place = Arc::new(Place { disk: Arc::new(SimDisk::new()), dir: PathBuf::from("/") });
         let index = OffsetIndex::unopened(&place, Offset(0));
-        assert_eq!(index.lookup(5).unwrap(), None);
+        assert_eq!(index.lookup(5, 3).unwrap(), None);
         let entry = |i: u32| OffsetPosition { relative_offset: 10 * i + 9, position: 4096 * (i + 1) };
         index.append(&(0..5000).map(entry).collect::<Vec<_>>()).unwrap();
         for offset in [0, 8, 9, 10, 18, 19, 20, 2569, 25_688, 49_998, 49_999, 50_000, u32::MAX] {
             let expected = (0..5000).rev().find(|i| entry(*i).relative_offset <= offset).map(|i| (i, entry(i)));
-            assert_eq!(index.lookup(offset).unwrap(), expected, "{offset}");
+            for near in NEAR {
+                assert_eq!(index.lookup(offset, near).unwrap(), expected, "{offset} {near}");
+            }
         }
         for position in [0, 4095, 4096, 4097, 1_000_000, u32::MAX] {
             let expected = (0..5000).rev().map(entry).find(|e| e.position <= position);
-            assert_eq!(index.lookup_position(position).unwrap(), expected, "{position}");
+            for near in NEAR {
+                assert_eq!(index.lookup_position(position, near).unwrap(), expected, "{position} {near}");
+            }
         }
     }
 }

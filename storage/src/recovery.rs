@@ -267,7 +267,9 @@ impl Recovery<'_> {
     /// Begins the scan at the last index entry below `from`, if both indexes prove true up to there.
     fn resume_at_index(&self, segment: &Segment, from: Offset, found: &mut Scanned) -> io::Result<()> {
         let (offsets, times) = (&segment.offset_index, &segment.time_index);
-        let Some((number, entry)) = offsets.lookup(segment.relative(from) - 1)? else { return Ok(()) };
+        let Some((number, entry)) = offsets.lookup(segment.relative(from) - 1, offsets.file().count()?)? else {
+            return Ok(());
+        };
         let time = times.lookup_offset(entry.relative_offset)?;
         let kept = (number + 1, time.map_or(0, |(number, _)| number + 1));
         let time = time.map(|(_, time)| time);

@@ -8,7 +8,7 @@ use thalweg_model::{Offset, Timestamp};
 use thalweg_world::disk::{DiskFile, OpenMode};
 
 use crate::batch_walk::{BatchWalk, FoundBatch};
-use crate::offset_index::OffsetIndex;
+use crate::offset_index::{OffsetIndex, OffsetPosition};
 use crate::place::{LOG, Place};
 use crate::time_index::TimeIndex;
 use crate::txn_index::TxnIndex;
@@ -109,8 +109,15 @@ impl Segment {
 
     /// The batch of the last index entry that is at most at `offset`. An entry that is not true counts as none.
     pub fn indexed_before(&self, offset: Offset, end: SegmentEnd) -> io::Result<Option<FoundBatch>> {
-        let Some((_, entry)) = self.offset_index.lookup(self.relative(offset))? else { return Ok(None) };
+        let Some(entry) = self.index_entry_before(offset, end)? else { return Ok(None) };
         self.verify(entry.relative_offset, entry.position, end)
+    }
+
+    /// The last index entry that is at most at `offset`, true or not.
+    pub fn index_entry_before(&self, offset: Offset, end: SegmentEnd) -> io::Result<Option<OffsetPosition>> {
+        let relative = self.relative(offset);
+        let near = self.offset_index.number_at(relative, self.relative(end.next_offset))?;
+        Ok(self.offset_index.lookup(relative, near)?.map(|(_, entry)| entry))
     }
 
     /// The batch that an index entry speaks of; `None` if there is no such batch.

@@ -72,6 +72,7 @@ fn a_slice_ends_on_a_batch_within_every_bound() {
                     if last > first {
                         assert_eq!((slice.first_offset, slice.next_offset), (ends[first].0, ends[last].0), "{context}");
                         assert_eq!(slice.position, ends[first].1);
+                        assert_eq!(slice.to_segment_end, last == ends.len() - 1, "{context}");
                     }
                 }
             }
