@@ -140,19 +140,19 @@ fn slices(
     let first = view.read(from, bound, bytes_max, at_least_one)?;
     let mut slices = Vec::with_capacity(1);
     let mut left = bytes_max.saturating_sub(first.len);
-    let mut next = first.next_offset;
+    let (mut next, mut more) = (first.next_offset, first.to_segment_end);
     if first.is_empty() {
         return Ok(slices);
     }
     slices.push(first);
-    while left > 0 && next < bound && slices.len() < SLICES_MAX {
+    while more && left > 0 && next < bound && slices.len() < SLICES_MAX {
         // The log may have been cut behind what was read: what is there is answered.
         let Ok(slice) = view.read(next, bound, left, false) else { break };
         if slice.is_empty() {
             break;
         }
         left = left.saturating_sub(slice.len);
-        next = slice.next_offset;
+        (next, more) = (slice.next_offset, slice.to_segment_end);
         slices.push(slice);
     }
     Ok(slices)
