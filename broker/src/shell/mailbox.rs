@@ -38,8 +38,10 @@ impl<M> Mailbox<M> {
             return;
         }
         inner.messages.push(message);
-        if inner.sleeping {
-            inner.sleeping = false;
+        let wake = std::mem::take(&mut inner.sleeping);
+        // Outside the lock: whoever wakes needs it at once.
+        drop(inner);
+        if wake {
             self.arrived.notify_one();
         }
     }
