@@ -96,7 +96,6 @@ impl AsciiChart {
         AsciiChart::default()
     }
 
-    #[expect(clippy::should_implement_trait, reason = "the name that openraft calls")]
     pub fn add<T>(mut self, name: impl Into<String>, histogram: Histogram<T>) -> AsciiChart {
         self.rows.push((name.into(), histogram.percentile_stats()));
         self
