@@ -4,7 +4,7 @@
 # make fuzz     each fuzz target for FUZZ_SECONDS (60)                      make bench  figures beside the machine's bare loops
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: run build test-packages release test test-fast verify fix fuzz bench rocksdb packages help
+.PHONY: run build test-packages release test test-fast test-kafka verify fix fuzz bench rocksdb packages help
 
 FUZZ_SECONDS ?= 60
 REAL_WORK_LINES ?= 100000
@@ -43,6 +43,11 @@ test: test-packages rocksdb release
 	cargo test --workspace
 	tests/clients/run
 	tests/real-work --lines $(REAL_WORK_LINES)
+
+# Apache Kafka's own classes read our segments, indexes and messages. Needs a JDK of at least 17 and Maven.
+test-kafka:
+	tests/interop/dump-log-segments
+	wire/tests/kafka/check
 
 verify: rocksdb
 	cargo fmt --all --check
