@@ -44,23 +44,35 @@ def produce(brokers, topic, path):
 
 
 def consume(brokers, topic, group, path):
-    """Notes `R partition offset` per record and `C partition offset` per answered commit."""
+    """Notes `R partition offset` per record and `C partition offset` per answered commit.
+
+    One commit at a time: librdkafka sends a commit again whose answer was lost, also behind a later one that was answered,
+    and the group would rightly fall back to it.
+    """
     notes = open(path, "w", buffering=1)
+    done, under_way = {}, False
 
     def committed(error, partitions):
-        # After an error the broker is away or the group moved on, and the records come again.
+        nonlocal under_way
+        under_way = False
         for p in partitions:
             if error is None and p.error is None:
                 notes.write(f"C {p.partition} {p.offset}\n")
+            else:
+                done.setdefault(p.partition, p.offset)
+
+    def given_up(_, partitions):
+        # Its next owner commits; records that were not committed come again there.
+        for p in partitions:
+            done.pop(p.partition, None)
 
     consumer = Consumer({
         "bootstrap.servers": brokers, "group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest",
         "session.timeout.ms": 6000, "heartbeat.interval.ms": 500, "reconnect.backoff.max.ms": 200,
         "on_commit": committed,
     })
-    consumer.subscribe([topic])
+    consumer.subscribe([topic], on_revoke=given_up, on_lost=given_up)
     while running:
-        done = {}
         for message in consumer.consume(200, 0.2):
             if message.error():
                 print(message.error(), file=sys.stderr)
@@ -69,8 +81,11 @@ def consume(brokers, topic, group, path):
                 continue
             notes.write(f"R {message.partition()} {message.offset()}\n")
             done[message.partition()] = message.offset() + 1
-        if done:
-            consumer.commit(offsets=[TopicPartition(topic, p, o) for p, o in done.items()], asynchronous=True)
+        if done and not under_way:
+            offsets = [TopicPartition(topic, p, o) for p, o in done.items()]
+            done.clear()
+            under_way = True
+            consumer.commit(offsets=offsets, asynchronous=True)
     consumer.close()
 
 
