@@ -3,7 +3,7 @@
 //! Nothing is allocated from a size that compressed bytes claim: blocks are bounded by what their codec can make of
 //! their length, streams by the caller's maximum.
 
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -114,7 +114,7 @@ enum Inner<'a> {
     Gzip(Box<flate2::bufread::MultiGzDecoder<&'a [u8]>>),
     Snappy(SnappyBlocks<'a>),
     Lz4(Lz4Frames<'a>),
-    Zstd(zstd::stream::read::Decoder<'a, BufReader<&'a [u8]>>),
+    Zstd(zstd::stream::read::Decoder<'a, &'a [u8]>),
 }
 
 impl<'a> Decompressor<'a> {
@@ -159,8 +159,9 @@ impl Read for Decompressor<'_> {
     }
 }
 
-fn zstd_decoder(bytes: &[u8]) -> io::Result<zstd::stream::read::Decoder<'_, BufReader<&[u8]>>> {
-    let mut decoder = zstd::stream::read::Decoder::new(bytes)?;
+fn zstd_decoder(bytes: &[u8]) -> io::Result<zstd::stream::read::Decoder<'_, &[u8]>> {
+    // The bytes are in memory already: the buffer of 128 KiB that the decoder would make is for files.
+    let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes)?;
     // What any zstd level writes; the window is reserved, but touched only as far as output goes.
     decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
     Ok(decoder)
