@@ -96,4 +96,4 @@ pub(crate) fn parse_header(bytes: &[u8]) -> Option<BatchHeader> {
 }
 
 const CHUNK_MIN: usize = 4096;
-const CHUNK_MAX: usize = 64 * 1024;
+const CHUNK_MAX: usize = 32 * 1024;

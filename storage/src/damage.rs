@@ -141,6 +141,6 @@ const SECTOR: usize = 512;
 /// A quick look before the whole header is read.
 const MAGIC_POSITION: usize = 16;
 const MAGIC: u8 = 2;
-const WINDOW: usize = 64 * 1024;
+const WINDOW: usize = 32 * 1024;
 const CRC_BUDGET_FACTOR: u64 = 4;
 const CRC_BUDGET_MIN: u64 = 1 << 20;

@@ -70,6 +70,11 @@ impl LeaderEpochs {
         true
     }
 
+    /// Gives back the room that growing left over: the list stays in memory as long as its log is open.
+    pub(crate) fn shrink(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
     /// The largest known epoch not above `asked` and its exclusive end (REPLICATION L3).
     ///
     /// If every known epoch is larger: `asked` itself and the start of the first. `None` if none is known.

@@ -136,6 +136,7 @@ impl Reader<'_> {
         }
         let mut batches = VecDeque::new();
         if last_offset >= Offset::ZERO && last_sequence >= 0 {
+            batches.reserve_exact(1);
             batches.push_back(checked(StoredBatch { last_sequence, last_offset, offset_delta, timestamp })?);
         }
         let producer = Producer {

@@ -218,6 +218,10 @@ impl ProducerState {
             if producer.batches.len() == BATCHES_KEPT {
                 producer.batches.pop_front();
             }
+            // A log may remember many producers that wrote one batch: room for one until there is a second.
+            if producer.batches.is_empty() {
+                producer.batches.reserve_exact(1);
+            }
             producer.batches.push_back(StoredBatch {
                 last_sequence: add_sequence(batch.base_sequence, delta),
                 last_offset: batch.last_offset,

@@ -140,6 +140,8 @@ impl Recovery<'_> {
         }
         let log_start_offset = log_start_checkpoint.max(first_base);
         let epochs = self.recover_epochs(&segments, &scanned, log_start_offset)?;
+        // Nothing else of the scan is needed: the producers' state is to have its room.
+        let builder = scanned.into_iter().next_back().map_or_else(IndexBuilder::new, |last| last.builder);
         let (producers, snapshots) = self.recover_producers(&segments, files.snapshots, point)?;
         self.rebuild_sealed(&segments[..begin], &files.names)?;
         if cut || log_end_offset > point || self.report.rebuilt_count > 0 {
@@ -150,7 +152,6 @@ impl Recovery<'_> {
             let dir = self.place.dir.display();
             info!(%dir, scanned_bytes, cut_bytes, rebuilt_count, %log_end_offset, "log recovered");
         }
-        let builder = scanned.pop().map_or_else(IndexBuilder::new, |last| last.builder);
         let report = self.report;
         Ok(Recovered { segments, builder, epochs, producers, snapshots, log_start_offset, report })
     }
@@ -447,6 +448,7 @@ impl Recovery<'_> {
             self.report.rebuilt_count += 1;
             epochs.write(&*self.place.disk, &path).map_err(|error| self.io(error))?;
         }
+        epochs.shrink();
         Ok(epochs)
     }
 
