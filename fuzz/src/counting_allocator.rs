@@ -6,10 +6,29 @@ use std::cell::Cell;
 
 /// Runs `work`; returns its result and how many bytes it held at most beyond what was held before.
 pub fn peak_bytes<T>(work: impl FnOnce() -> T) -> (T, usize) {
-    let before = LIVE.get();
-    PEAK.set(before);
+    let before = Count::get();
+    Count { peak: before.live, ..before }.set();
     let result = work();
-    (result, usize::try_from(PEAK.get() - before).unwrap_or(0))
+    (result, usize::try_from(Count::get().peak - before.live).unwrap_or(0))
+}
+
+/// What the thread has allocated and not freed, and how much that was at most; bytes.
+#[derive(Clone, Copy)]
+pub struct Count {
+    live: i64,
+    peak: i64,
+}
+
+impl Count {
+    pub fn get() -> Count {
+        Count { live: LIVE.get(), peak: PEAK.get() }
+    }
+
+    /// Makes the thread's count this one: whatever else happened since it was got did not count.
+    pub fn set(self) {
+        LIVE.set(self.live);
+        PEAK.set(self.peak);
+    }
 }
 
 struct Counting;

@@ -2,4 +2,5 @@
 
 pub mod counting_allocator;
 pub mod storage_targets;
+pub mod uncounted_disk;
 pub mod wire_targets;

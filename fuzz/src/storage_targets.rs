@@ -9,6 +9,7 @@ use thalweg_storage::{DirIdentity, LeaderEpochs, LogConfig, LogDir, LogDirConfig
 use thalweg_world::disk::{Disk, OpenMode, SimDisk};
 
 use super::counting_allocator::peak_bytes;
+use super::uncounted_disk::UncountedDisk;
 
 /// A partition's files: a flushed offset, a flag, the lengths of the derived files, then all their bytes; the log gets the rest.
 ///
@@ -37,9 +38,9 @@ pub fn segment_recovery(data: &[u8]) {
     checkpoint::write_offsets(&disk, &Path::new("/data").join(RECOVERY_POINT), &points).expect("the disk works");
     put(&disk, "/data/meta.properties", b"version=1\ncluster.id=c\nnode.id=1\n");
 
-    let dir = open_dir(&disk).expect("the dir itself is sound");
-    let (opened, peak) = peak_bytes(|| dir.open_partition(&tp(), TOPIC_ID, LogConfig::default()));
-    assert!(peak <= memory_bound(data.len()), "opening took {peak} bytes for {}", data.len());
+    let bound = memory_bound(data.len());
+    let dir = bounded("the dir", bound, || open_dir(&disk)).expect("the dir itself is sound");
+    let opened = bounded("the log", bound, || dir.open_partition(&tp(), TOPIC_ID, LogConfig::default()));
     let log = match opened {
         Ok(log) => log,
         Err(OpenError::Corrupt { .. }) => return,
@@ -65,22 +66,21 @@ pub fn segment_recovery(data: &[u8]) {
     let _ = view.aborted_transactions(start, end);
     let described = (end, log.producer_state());
     drop(log);
-    let log = dir.open_partition(&tp(), TOPIC_ID, LogConfig::default()).expect("what was recovered opens");
+    let opened = bounded("the log again", bound, || dir.open_partition(&tp(), TOPIC_ID, LogConfig::default()));
+    let log = opened.expect("what was recovered opens");
     assert_eq!((log.log_end_offset(), log.producer_state()), described);
     assert_eq!((log.recovery_report().cut_bytes, log.recovery_report().rebuilt_count), (0, 0), "nothing is left to do");
 }
 
 /// The small files of a log dir and of a partition, each holding the given bytes.
 pub fn checkpoint_files(data: &[u8]) {
-    let (offsets, peak) = peak_bytes(|| checkpoint::parse_offsets(data));
-    assert!(peak <= memory_bound(data.len()), "offsets took {peak} bytes for {}", data.len());
     let disk = SimDisk::new();
-    if let Ok(offsets) = offsets {
+    if let Ok(offsets) = bounded("offsets", offsets_bound(data), || checkpoint::parse_offsets(data)) {
         checkpoint::write_offsets(&disk, Path::new("/again"), &offsets).expect("the disk works");
         let again = checkpoint::read_offsets(&disk, Path::new("/again")).expect("what was written reads");
         assert_eq!(again, Some(offsets));
     }
-    if let Ok(epochs) = LeaderEpochs::parse(data) {
+    if let Ok(epochs) = bounded("epochs", memory_bound(data.len()), || LeaderEpochs::parse(data)) {
         epochs.write(&disk, Path::new("/epochs")).expect("the disk works");
         let again = LeaderEpochs::read(&disk, Path::new("/epochs")).expect("what was written reads");
         assert_eq!(again, Some(epochs));
@@ -88,11 +88,12 @@ pub fn checkpoint_files(data: &[u8]) {
     for name in SMALL_FILES {
         let disk = SimDisk::new();
         put(&disk, &format!("/data/{name}"), data);
-        match open_dir(&disk) {
+        let bound = if OFFSET_FILES.contains(&name) { offsets_bound(data) } else { memory_bound(data.len()) };
+        match bounded(name, bound, || open_dir(&disk)) {
             Ok(dir) => {
-                let _ = dir.high_watermarks().expect("any bytes give an answer");
-                let _ = dir.partitions().expect("any bytes give an answer");
-                let opened = dir.open_partition(&tp(), TOPIC_ID, LogConfig::default());
+                let _ = bounded(name, bound, || dir.high_watermarks()).expect("any bytes give an answer");
+                let _ = bounded(name, bound, || dir.partitions()).expect("any bytes give an answer");
+                let opened = bounded(name, bound, || dir.open_partition(&tp(), TOPIC_ID, LogConfig::default()));
                 let expected = [
                     matches!(opened, Ok(_) | Err(OpenError::NotFound { .. })),
                     matches!(opened, Err(OpenError::OtherTopicId { .. } | OpenError::Corrupt { .. })),
@@ -119,7 +120,7 @@ fn open_dir(disk: &SimDisk) -> Result<LogDir, LogDirError> {
         boot_id: "b".into(),
         new_directory_id: TopicId([2; 16]),
     };
-    LogDir::open(Arc::new(disk.clone()), Path::new("/data"), &identity, LogDirConfig::default())
+    LogDir::open(Arc::new(UncountedDisk(disk.clone())), Path::new("/data"), &identity, LogDirConfig::default())
 }
 
 fn tp() -> TopicPartition {
@@ -150,11 +151,25 @@ fn crc32c(bytes: &[u8]) -> u32 {
     })
 }
 
-/// The simulated disk holds what is written to it up to three times: as seen, as durable, and queued.
-fn memory_bound(length: usize) -> usize {
-    4 * 4 * length + (256 << 10)
+/// Runs `work`, which must not hold more than `bound` bytes at once; the simulated disk's own do not count.
+fn bounded<T>(what: &str, bound: usize, work: impl FnOnce() -> T) -> T {
+    let (result, peak) = peak_bytes(work);
+    assert!(peak <= bound, "{what} took {peak} bytes, not {bound}");
+    result
 }
 
+fn memory_bound(length: usize) -> usize {
+    4 * length + (64 << 10)
+}
+
+/// A partition's offset is a map entry of its own, however short its line.
+fn offsets_bound(data: &[u8]) -> usize {
+    let lines = data.iter().filter(|byte| **byte == b'\n').count();
+    memory_bound(data.len()) + OFFSET_ENTRY * lines
+}
+
+/// A topic name's allocation (16 and the name), and the entry's 32 bytes in a tree of half full nodes.
+const OFFSET_ENTRY: usize = 96;
 const TOPIC_ID: TopicId = TopicId([7; 16]);
 const DERIVED: [&str; 5] = [
     "00000000000000000000.index",
@@ -173,3 +188,5 @@ const SMALL_FILES: [&str; 8] = [
     "topic-0/partition.metadata",
     "topic-0/leader-epoch-checkpoint",
 ];
+const OFFSET_FILES: [&str; 3] =
+    ["recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"];

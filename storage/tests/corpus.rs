@@ -7,6 +7,8 @@ use std::path::Path;
 mod counting_allocator;
 #[path = "../../fuzz/src/storage_targets.rs"]
 mod storage_targets;
+#[path = "../../fuzz/src/uncounted_disk.rs"]
+mod uncounted_disk;
 
 fn replay(target: &str, run: fn(&[u8])) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
