@@ -172,7 +172,7 @@ mod tests {
     use thalweg_world::disk::{Disk, SimDisk};
 
     fn place(disk: &SimDisk) -> Arc<Place> {
-        Arc::new(Place { disk: Arc::new(disk.clone()), dir: PathBuf::from("/") })
+        Arc::new(Place::new(Arc::new(disk.clone()), PathBuf::from("/")))
     }
 
     #[test]

@@ -228,7 +228,7 @@ impl LogDir {
             None => RecoveryPoint::Unknown,
         };
         let log_start_offset = self.state.log_start(tp).unwrap_or(Offset::ZERO);
-        let place = Arc::new(Place { disk: Arc::clone(disk), dir });
+        let place = Arc::new(Place::new(Arc::clone(disk), dir));
         let state = Arc::clone(&self.state);
         PartitionLog::open(tp.clone(), topic_id, place, state, config, recovery_point, log_start_offset)
     }

@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn lookup_finds_the_last_entry_not_above() {
-        let place = Arc::new(Place { disk: Arc::new(SimDisk::new()), dir: PathBuf::from("/") });
+        let place = Arc::new(Place::new(Arc::new(SimDisk::new()), PathBuf::from("/")));
         let index = OffsetIndex::unopened(&place, Offset(0));
         assert_eq!(index.lookup(5, 3).unwrap(), None);
         let entry = |i: u32| OffsetPosition { relative_offset: 10 * i + 9, position: 4096 * (i + 1) };

@@ -583,6 +583,7 @@ impl PartitionLog {
 
 impl Drop for PartitionLog {
     fn drop(&mut self) {
+        self.place.close();
         self.dir.unregister(&self.tp);
     }
 }

@@ -3,18 +3,29 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use thalweg_model::Offset;
 use thalweg_world::disk::{Disk, DiskFile, OpenMode};
 
 /// A partition's directory on a disk.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Place {
     pub disk: Arc<dyn Disk>,
     pub dir: PathBuf,
+    /// The log has been dropped: from now on the directory may be renamed and deleted.
+    closed: AtomicBool,
 }
 
 impl Place {
+    pub fn new(disk: Arc<dyn Disk>, dir: PathBuf) -> Place {
+        Place { disk, dir, closed: AtomicBool::new(false) }
+    }
+
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
     pub fn path(&self, base_offset: Offset, suffix: &str) -> PathBuf {
         self.dir.join(file_name(base_offset, suffix))
     }
@@ -36,8 +47,12 @@ impl Place {
         }
     }
 
+    /// Makes the names in the directory durable. A flush may outlast its log, and a deleted partition has no names to keep.
     pub fn sync_dir(&self) -> io::Result<()> {
-        self.disk.sync_dir(&self.dir)
+        match self.disk.sync_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.closed.load(Ordering::Acquire) => Ok(()),
+            other => other,
+        }
     }
 }
 

@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn lookups_find_the_last_entry_before() {
-        let place = Arc::new(Place { disk: Arc::new(SimDisk::new()), dir: PathBuf::from("/") });
+        let place = Arc::new(Place::new(Arc::new(SimDisk::new()), PathBuf::from("/")));
         let index = TimeIndex::unopened(&place, Offset(0));
         assert_eq!(index.last().unwrap(), None);
         let entry = |i: i64| TimeOffset { timestamp: Timestamp(100 * i), relative_offset: 10 * i as u32 + 9 };

@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn entries_read_back_until_one_is_unreadable() {
-        let place = Arc::new(Place { disk: Arc::new(SimDisk::new()), dir: PathBuf::from("/") });
+        let place = Arc::new(Place::new(Arc::new(SimDisk::new()), PathBuf::from("/")));
         let entry = |i: i64| AbortedTxn {
             producer_id: ProducerId(i),
             first_offset: Offset(10 * i),

@@ -464,3 +464,29 @@ fn a_wrong_index_is_noticed_and_does_no_harm() {
     }
     disk.open(&partition_path("00000000000000000000.log"), OpenMode::Read).unwrap();
 }
+
+#[test]
+fn a_flush_that_outlasts_its_deleted_partition_does_no_harm_but_a_name_that_vanishes_does() {
+    // A new segment's name is to be synced with it.
+    let roll = |log: &mut thalweg_storage::PartitionLog| {
+        let segments = log.view().segment_count();
+        while log.view().segment_count() == segments {
+            append(log, batch(1, 1)).unwrap();
+        }
+    };
+    let (disk, dir, mut log) = new_log(small_config());
+    roll(&mut log);
+    let ticket = log.flush_ticket().unwrap();
+    drop(log);
+    dir.delete_partition(&tp()).unwrap();
+    assert_eq!(dir.remove_deleted().unwrap(), 1);
+    let _ = ticket.sync();
+    assert!(!dir.is_offline());
+
+    let mut log = open_log(&dir, small_config()).unwrap();
+    roll(&mut log);
+    let ticket = log.flush_ticket().unwrap();
+    disk.rename(&dir_path().join("topic-0"), &dir_path().join("elsewhere")).unwrap();
+    let outcome = ticket.sync();
+    assert!(log.flushed(outcome).is_err() && dir.is_offline());
+}
