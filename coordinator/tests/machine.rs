@@ -193,7 +193,13 @@ fn each_reason_not_to_create_a_topic_has_its_own_code() {
         (topic("x", 0, 1), 37, "at least 1"),
         (topic("x", 11, 1), 37, "at most 10"),
         (topic("x", 1, 0), 38, "at least 1"),
-        (topic("x", 1, 3), 38, "2 are alive"),
+        (topic("x", 1, 3), 38, "there are 2"),
+        (configured("x", 2, &[("min.insync.replicas", "3")]), 40, "2 or less"),
+        (
+            NewTopic { configs: configured("x", 1, &[("min.insync.replicas", "2")]).configs, ..assigned("x", &[&[1]]) },
+            40,
+            "1 or less",
+        ),
         (configured("x", 1, &[("retention.m", "1")]), 40, "retention.ms"),
         (configured("x", 1, &[("segment.bytes", "1")]), 40, "segment.bytes"),
         (configured("x", 1, &[("retention.ms", "1"), ("retention.ms", "2")]), 40, "more than once"),
@@ -222,7 +228,24 @@ fn without_a_live_broker_no_topic_is_created() {
     cluster.fence(1);
     let (code, message) = cluster.create_one(topic("x", 1, 1));
     assert_eq!(code, 38);
-    assert!(message.contains("0 are alive"), "{message}");
+    assert!(message.contains("none of the 1 brokers is alive"), "{message}");
+}
+
+/// A rolling restart does not keep topics from being created.
+#[test]
+fn a_broker_that_is_away_gets_replicas_only_where_the_others_do_not_suffice() {
+    let mut cluster = Cluster::new(3);
+    cluster.fence(2);
+    assert_eq!(cluster.create(vec![topic("two", 6, 2), topic("three", 6, 3)]), vec![(0, String::new()); 2]);
+    for index in 0..6 {
+        let two = cluster.partition("two", index);
+        assert!(!two.replicas.contains(&2), "{two:?}");
+        let three = cluster.partition("three", index);
+        assert_eq!((three.replicas.len(), three.replicas[2], &three.isr[..]), (3, 2, &[1, 3][..]));
+        assert_eq!(three.leader, three.replicas[0]);
+    }
+    let leaders = |id| (0..6).filter(|index| cluster.partition("three", *index).leader == id).count();
+    assert_eq!((leaders(1), leaders(3)), (3, 3));
 }
 
 #[test]
@@ -339,6 +362,7 @@ fn what_cannot_be_configured_is_refused_by_name() {
     let cases = [
         (on_topic("none", set("flush.ms")), 3),
         (on_topic("t", set("flush.m")), 40),
+        (on_topic("t", vec![change("min.insync.replicas", Op::Set, Some("2"))]), 40),
         (on_topic("t", vec![change("flush.m", Op::Delete, None)]), 40),
         (on_topic("t", vec![change("flush.ms", Op::Append, Some("1"))]), 40),
         (on_topic("t", vec![change("flush.ms", Op::Set, None)]), 42),

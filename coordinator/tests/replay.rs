@@ -141,6 +141,16 @@ fn groups() -> impl Strategy<Value = Kind> {
     ]
 }
 
+/// Of whichever partition of the state `topic` falls on; see [`with_current_epochs`].
+fn isr() -> impl Strategy<Value = Kind> {
+    let isr = prop::collection::vec(1..4i32, 1..4);
+    (1..4i32, any::<u8>(), isr, any::<bool>(), 0..8i64).prop_map(|(broker_id, pick, isr, recovered, broker_epoch)| {
+        let isr = isr.into_iter().map(|broker_id| IsrMember { broker_id, broker_epoch }).collect();
+        let partitions = vec![PartitionIsr { partition: i32::from(pick), isr, recovered, ..PartitionIsr::default() }];
+        Kind::AlterIsr(AlterIsrRequest { broker_id, broker_epoch, partitions })
+    })
+}
+
 fn kind() -> impl Strategy<Value = Kind> {
     let broker = (1..4i32, 0..200i64);
     prop_oneof![
@@ -156,6 +166,7 @@ fn kind() -> impl Strategy<Value = Kind> {
         }),
         4 => topics(),
         4 => groups(),
+        3 => isr(),
     ]
 }
 
@@ -178,7 +189,32 @@ fn with_current_epochs(state: &State, kind: Kind) -> Kind {
             command.broker_epoch = current(command.broker_id, command.broker_epoch);
             Kind::AllocateProducerIds(command)
         }
+        Kind::AlterIsr(mut command) => {
+            if let Some(wanted) = command.partitions.first_mut() {
+                aim(state, wanted, &mut command.broker_id);
+                wanted
+                    .isr
+                    .iter_mut()
+                    .for_each(|member| member.broker_epoch = current(member.broker_id, member.broker_epoch));
+            }
+            command.broker_epoch = current(command.broker_id, command.broker_epoch);
+            Kind::AlterIsr(command)
+        }
         other => other,
+    }
+}
+
+/// Points a proposal at a partition that exists, mostly as its leader would.
+fn aim(state: &State, wanted: &mut PartitionIsr, sender: &mut i32) {
+    let pick = wanted.partition as usize;
+    let count = state.partitions().count();
+    let Some((topic, index, partition)) = state.partitions().nth(pick % count.max(1)) else { return };
+    let record = partition.to_record(&topic.0, index);
+    (wanted.topic_id, wanted.partition) = (record.topic_id, index);
+    (wanted.leader_epoch, wanted.partition_epoch) =
+        (record.leader_epoch, record.partition_epoch - i32::from(pick.is_multiple_of(7)));
+    if !pick.is_multiple_of(5) && record.leader >= 0 {
+        *sender = record.leader;
     }
 }
 

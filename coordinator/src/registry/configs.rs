@@ -10,6 +10,7 @@ use thalweg_proto::v1::record::Kind;
 use thalweg_proto::v1::{AlteredConfig, ConfigChange, ConfigRecord, ConfigResource, KafkaError, Record};
 
 use super::state::State;
+use super::topics::{MIN_ISR, check_min_isr};
 use super::{error, ok};
 
 /// What is set on a topic; `None` if nothing is.
@@ -55,9 +56,19 @@ fn alter_one(state: &State, request: &ConfigResource) -> Result<Vec<Record>, Kaf
         apply(resource, change, &mut after)?;
     }
     if resource == Resource::Topic {
-        TopicConfig::from_overrides(&after).map_err(|cause| error(ErrorCode::InvalidConfig, cause.to_string()))?;
+        let config = TopicConfig::from_overrides(&after);
+        let config = config.map_err(|cause| error(ErrorCode::InvalidConfig, cause.to_string()))?;
+        if after.contains_key(MIN_ISR) && after.get(MIN_ISR) != before.get(MIN_ISR) {
+            check_min_isr(config.min_insync_replicas, replication_factor(state, &request.name))?;
+        }
     }
     Ok(differences(resource, &request.name, before, &after))
+}
+
+/// Of the topic's partition that has the fewest replicas.
+fn replication_factor(state: &State, topic: &str) -> usize {
+    let partitions = state.topic(topic).into_iter().flat_map(|topic| state.partitions_of(topic.id));
+    partitions.map(|(_, partition)| partition.replicas.len()).min().unwrap_or(0)
 }
 
 fn resource(state: &State, request: &ConfigResource) -> Result<Resource, KafkaError> {

@@ -27,6 +27,7 @@ pub fn level_of(kind: &Kind) -> u32 {
         | Kind::CreatePartitions(_)
         | Kind::AlterConfigs(_)
         | Kind::AllocateProducerIds(_)
+        | Kind::AlterIsr(_)
         | Kind::SaveGeneration(_)
         | Kind::SaveAssignment(_)
         | Kind::ReplaceMember(_)

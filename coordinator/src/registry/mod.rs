@@ -10,6 +10,7 @@ pub mod election;
 pub mod features;
 pub mod groups;
 pub mod hash;
+pub mod isr;
 pub mod keys;
 pub mod offsets;
 pub mod placement;
@@ -22,8 +23,8 @@ use thalweg_model::invariant::InvariantId;
 use thalweg_model::{ErrorCode, NodeId, check};
 use thalweg_proto::v1::command::Kind;
 use thalweg_proto::v1::{
-    AllocateProducerIdsResponse, AlteredConfig, Command, CreatedTopic, DeleteOffsetsResponse, DeletedTopic,
-    GroupCommitResult, GrownTopic, KafkaError, Record, RegisterBrokerResponse,
+    AllocateProducerIdsResponse, AlterIsrResponse, AlteredConfig, Command, CreatedTopic, DeleteOffsetsResponse,
+    DeletedTopic, GroupCommitResult, GrownTopic, KafkaError, Record, RegisterBrokerResponse,
 };
 
 use context::Context;
@@ -63,6 +64,7 @@ pub enum Outcome {
     GrownTopics(Vec<GrownTopic>),
     AlteredConfigs(Vec<AlteredConfig>),
     ProducerIds(AllocateProducerIdsResponse),
+    AlteredIsr(AlterIsrResponse),
     Committed(GroupCommitResult),
     DeletedOffsets(DeleteOffsetsResponse),
 }
@@ -188,6 +190,7 @@ pub fn decide(state: &State, context: &Context, kind: &Kind) -> (Outcome, Vec<Re
             let (results, records) = configs::alter(state, &command.resources);
             (Outcome::AlteredConfigs(results), records)
         }
+        Kind::AlterIsr(request) => isr::alter(state, context, request),
         Kind::AllocateProducerIds(command) => producer_ids::allocate(state, command),
         Kind::SaveGeneration(command) => groups::save_generation(state, context, command),
         Kind::SaveAssignment(command) => groups::save_assignment(state, command),

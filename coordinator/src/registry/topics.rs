@@ -152,12 +152,12 @@ fn plan(
         let message = format!("topic '{name}' would be told from '{other}' only by '.' and '_', which metrics cannot");
         return Err(error(ErrorCode::InvalidTopicException, message));
     }
-    check_configs(&topic.configs)?;
+    let config = check_configs(&topic.configs)?;
     let replicas = if topic.assignments.is_empty() {
         check_count(topic.partitions, partitions_max)?;
-        let live = candidates(state);
-        check_factor(topic.replication_factor, live.len())?;
-        place(&live, topic.partitions as usize, topic.replication_factor as usize, next_seed(seed))
+        let brokers = Candidates::of(state);
+        brokers.check_factor(topic.replication_factor)?;
+        brokers.place(topic.partitions as usize, topic.replication_factor as usize, next_seed(seed))
     } else {
         if topic.partitions != -1 || topic.replication_factor != -1 {
             let message = "give either replica assignments or counts of partitions and replicas, not both";
@@ -166,6 +166,10 @@ fn plan(
         check_count(i32::try_from(topic.assignments.len()).unwrap_or(i32::MAX), partitions_max)?;
         assigned(state, &topic.assignments, 0, None)?
     };
+    let factor = replicas.first().map_or(0, Vec::len);
+    if topic.configs.iter().any(|entry| entry.key == MIN_ISR && entry.value.is_some()) {
+        check_min_isr(config.min_insync_replicas, factor)?;
+    }
     let mut id = seed.next_topic_id();
     while state.topic_name(id).is_some() {
         id = seed.next_topic_id();
@@ -190,9 +194,9 @@ fn growth(state: &State, topic: &GrowTopic, partitions_max: i32, seed: &mut Seed
     let added = topic.partitions - now;
     let factor = state.partition(stored.id, 0).map_or(1, |first| first.replicas.len());
     let replicas = if topic.assignments.is_empty() {
-        let live = candidates(state);
-        check_factor(i32::try_from(factor).unwrap_or(i32::MAX), live.len())?;
-        place(&live, added as usize, factor, next_seed(seed))
+        let brokers = Candidates::of(state);
+        brokers.check_factor(i32::try_from(factor).unwrap_or(i32::MAX))?;
+        brokers.place(added as usize, factor, next_seed(seed))
     } else {
         if topic.assignments.len() != added as usize {
             let message = format!(
@@ -242,7 +246,7 @@ fn removal(state: &State, name: &str, id: TopicId) -> Vec<Record> {
     records
 }
 
-fn check_configs(configs: &[ConfigEntry]) -> Result<(), KafkaError> {
+fn check_configs(configs: &[ConfigEntry]) -> Result<TopicConfig, KafkaError> {
     let mut overrides = BTreeMap::new();
     for entry in configs {
         let Some(value) = &entry.value else { continue };
@@ -250,10 +254,7 @@ fn check_configs(configs: &[ConfigEntry]) -> Result<(), KafkaError> {
             return Err(error(ErrorCode::InvalidConfig, format!("{} is set more than once", entry.key)));
         }
     }
-    match TopicConfig::from_overrides(&overrides) {
-        Ok(_) => Ok(()),
-        Err(cause) => Err(error(ErrorCode::InvalidConfig, cause.to_string())),
-    }
+    TopicConfig::from_overrides(&overrides).map_err(|cause| error(ErrorCode::InvalidConfig, cause.to_string()))
 }
 
 fn check_count(partitions: i32, partitions_max: i32) -> Result<(), KafkaError> {
@@ -268,16 +269,62 @@ fn check_count(partitions: i32, partitions_max: i32) -> Result<(), KafkaError> {
     Ok(())
 }
 
-fn check_factor(factor: i32, live: usize) -> Result<(), KafkaError> {
-    if factor < 1 {
-        let message = format!("a partition has at least 1 replica, {factor} were asked for");
-        return Err(error(ErrorCode::InvalidReplicationFactor, message));
+/// A partition never has more replicas in sync than it has replicas, so a larger minimum would refuse every acks=all.
+///
+/// # Errors
+/// Whoever sets it is at fault.
+pub fn check_min_isr(min_isr: i32, factor: usize) -> Result<(), KafkaError> {
+    if usize::try_from(min_isr).is_ok_and(|min_isr| min_isr <= factor) {
+        return Ok(());
     }
-    if factor as usize > live {
-        let message = format!("{factor} replicas need {factor} brokers, and {live} are alive");
-        return Err(error(ErrorCode::InvalidReplicationFactor, message));
+    let message = format!(
+        "min.insync.replicas is {min_isr}, and the topic has {factor} replicas: no write with acks=all could ever succeed; \
+         set it to {factor} or less"
+    );
+    Err(error(ErrorCode::InvalidConfig, message))
+}
+
+/// Brokers that can take replicas.
+struct Candidates {
+    live: Vec<Candidate>,
+    /// Registered, but fenced or stopping: taken only where there are too few others, so that topics can be created while
+    /// a broker restarts.
+    away: Vec<NodeId>,
+}
+
+impl Candidates {
+    fn of(state: &State) -> Candidates {
+        let (live, away): (Vec<_>, Vec<_>) = state.brokers().partition(|(id, _)| state.is_eligible(*id));
+        let live = live.into_iter().map(|(id, broker)| Candidate { id, rack: broker.rack.clone() }).collect();
+        Candidates { live, away: away.into_iter().map(|(id, _)| id).collect() }
     }
-    Ok(())
+
+    fn check_factor(&self, factor: i32) -> Result<(), KafkaError> {
+        let refuse = |message: String| Err(error(ErrorCode::InvalidReplicationFactor, message));
+        let (live, all) = (self.live.len(), self.live.len() + self.away.len());
+        if factor < 1 {
+            return refuse(format!("a partition has at least 1 replica, {factor} were asked for"));
+        }
+        if factor as usize > all {
+            return refuse(format!(
+                "{factor} replicas need {factor} brokers, and there are {all}, {live} of them alive"
+            ));
+        }
+        if live == 0 {
+            return refuse(format!("none of the {all} brokers is alive"));
+        }
+        Ok(())
+    }
+
+    /// `factor` has been checked. Live brokers come first in each list, so one of them leads.
+    fn place(&self, count: usize, factor: usize, seed: Seed) -> Vec<Vec<NodeId>> {
+        let mut placed = place(&self.live, count, factor.min(self.live.len()), seed);
+        for (index, replicas) in placed.iter_mut().enumerate() {
+            let missing = factor.saturating_sub(replicas.len());
+            replicas.extend(self.away.iter().cycle().skip(index % self.away.len().max(1)).take(missing).copied());
+        }
+        placed
+    }
 }
 
 /// Replicas chosen by the caller for partitions `first..`, all with the same number, `factor` if given.
@@ -325,11 +372,6 @@ fn on_live(state: &State, replicas: &[NodeId]) -> Partition {
     partition
 }
 
-fn candidates(state: &State) -> Vec<Candidate> {
-    let live = state.brokers().filter(|(id, _)| state.is_eligible(*id));
-    live.map(|(id, broker)| Candidate { id, rack: broker.rack.clone() }).collect()
-}
-
 /// The topic whose name equals this one once '.' and '_' are one; Kafka refuses such a pair, too.
 fn colliding<'a>(state: &'a State, created: &'a BTreeSet<&str>, name: &str) -> Option<&'a str> {
     if !name.contains(['.', '_']) {
@@ -352,3 +394,5 @@ fn config_record(topic: &str, key: &str, value: Option<String>) -> Record {
 fn next_seed(seed: &mut Seed) -> Seed {
     Seed::new(seed.next_u64(), seed.next_u64())
 }
+
+pub const MIN_ISR: &str = "min.insync.replicas";

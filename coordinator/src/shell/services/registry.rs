@@ -6,8 +6,9 @@ use futures_util::stream::{self, Stream, StreamExt};
 use thalweg_proto::v1::command::Kind;
 use thalweg_proto::v1::registry_server::Registry;
 use thalweg_proto::v1::{
-    AllocateProducerIds, AllocateProducerIdsRequest, AllocateProducerIdsResponse, BrokerHeartbeatRequest,
-    BrokerHeartbeatResponse, FeedItem, FeedRequest, RegisterBrokerRequest, RegisterBrokerResponse,
+    AllocateProducerIds, AllocateProducerIdsRequest, AllocateProducerIdsResponse, AlterIsrRequest, AlterIsrResponse,
+    BrokerHeartbeatRequest, BrokerHeartbeatResponse, FeedItem, FeedRequest, RegisterBrokerRequest,
+    RegisterBrokerResponse,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -59,6 +60,15 @@ impl Registry for Services {
         let answer = match self.propose(Kind::AllocateProducerIds(command)).await?.outcome {
             Outcome::ProducerIds(answer) => answer,
             other => AllocateProducerIdsResponse { error: Some(refusal(other)), first: -1, count: 0 },
+        };
+        Ok(Response::new(answer))
+    }
+
+    async fn alter_isr(&self, request: Request<AlterIsrRequest>) -> Result<Response<AlterIsrResponse>, Status> {
+        let settled = self.propose(Kind::AlterIsr(request.into_inner())).await?;
+        let answer = match settled.outcome {
+            Outcome::AlteredIsr(answer) => AlterIsrResponse { index: settled.feed_index, ..answer },
+            other => AlterIsrResponse { error: Some(refusal(other)), ..AlterIsrResponse::default() },
         };
         Ok(Response::new(answer))
     }
