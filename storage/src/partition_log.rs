@@ -188,6 +188,20 @@ impl PartitionLog {
         self.assign_epoch(epoch, self.active.next_offset)
     }
 
+    /// Forgets epochs that begin at the log's end: led in, and nothing was written. Records of an older epoch may follow from
+    /// the next leader (REPLICATION F1). Durable on return.
+    ///
+    /// # Errors
+    /// [`LogError::LogDirOffline`].
+    pub fn forget_empty_epochs(&mut self) -> Result<(), LogError> {
+        if self.epochs.truncate_from_end(self.active.next_offset) {
+            self.view.publish_epochs(&self.epochs);
+            let path = self.place.dir.join(leader_epochs::FILE_NAME);
+            self.change(|log| log.epochs.write(&*log.place.disk, &path))?;
+        }
+        Ok(())
+    }
+
     /// Tells the log how far its records are committed: decided transactions below are stable.
     pub fn advance_high_watermark(&mut self, high_watermark: Offset) {
         if self.producers.advance_high_watermark(high_watermark) {

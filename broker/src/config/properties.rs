@@ -295,6 +295,7 @@ pub const PROPERTIES: &[Property] = &[
     number("queued.max.request.bytes", Long, "134217728", 1_048_576, Broker, "bytes of all requests under way; more are not read from their sockets"),
     number("queued.max.requests", Int, "500", 1, Broker, "produce requests that wait for one worker thread"),
     number("replica.high.watermark.checkpoint.interval.ms", Long, "5000", 1, Broker, "how often high watermarks are written"),
+    number("replica.lag.time.max.ms", Long, "10000", 1, Broker, "a follower that lacks something for longer than this leaves the in-sync replicas"),
     number("socket.request.max.bytes", Int, "104857600", 1_024, Broker, "the largest request accepted"),
     other("unclean.leader.election.enable", Boolean, "false", TopicDefault("unclean.leader.election.enable"), "let a replica lead that may lack acknowledged records"),
 ];

@@ -11,8 +11,9 @@ use tracing::error;
 use super::ack::{Ack, AppendOutcome};
 use super::partitions::Partition;
 use crate::api::error_map;
-use crate::machine::leader::{Leader, Registration};
-use crate::machine::replica::{LogEnds, Replica};
+use crate::machine::image::PartitionImage;
+use crate::machine::leader::Leader;
+use crate::machine::replica::{Change, LogEnds, Replica, ReplicaSettings};
 use crate::machine::waiters::Waiters;
 
 /// A validated batch on its way into a log.
@@ -116,7 +117,7 @@ impl Owner {
         let mut batches: Vec<&mut [u8]> = appends.iter_mut().map(|append| &mut append.batch[..]).collect();
         let results = self.log.append_many(&mut batches, moment.wall, epoch, AppendOrigin::Client);
         let had_unflushed = self.unflushed() > 0;
-        self.replica.appended(self.partition.view().log_end_offset());
+        self.replica.appended(moment.mono, self.partition.view().log_end_offset());
         if !had_unflushed && self.unflushed() > 0 {
             self.flush_due = self.due_after(moment.mono);
         }
@@ -140,16 +141,18 @@ impl Owner {
             refuse_all(appends, ErrorCode::KafkaStorageError);
             return None;
         }
-        let Some(leader) = self.replica.leader().filter(|_| moment.may_lead) else {
-            refuse_all(appends, ErrorCode::NotLeaderOrFollower);
-            return None;
+        let epoch = match self.replica.admit(moment.may_lead, false) {
+            Ok(epoch) => epoch,
+            Err(error) => {
+                refuse_all(appends, error);
+                return None;
+            }
         };
-        let epoch = leader.epoch();
-        if !leader.has_min_isr() {
+        if let Err(error) = self.replica.admit(moment.may_lead, true) {
             let (refused, kept) = appends.drain(..).partition(|append| append.required == RequiredAcks::All);
             *appends = kept;
             let mut refused: Vec<Append> = refused;
-            refuse_all(&mut refused, ErrorCode::NotEnoughReplicas);
+            refuse_all(&mut refused, error);
         }
         Some(epoch)
     }
@@ -243,14 +246,28 @@ impl Owner {
         }
     }
 
-    /// Leads from now on, or hears news of its epoch.
-    pub fn lead(&mut self, registration: &Registration) {
-        let min_insync_replicas = min_insync_replicas(&self.partition.config());
-        let is_new = self.replica.lead(registration, min_insync_replicas);
-        if is_new && let Err(error) = self.log.begin_epoch(registration.leader_epoch) {
-            error!(tp = %self.partition.tp(), %error, "the leader epoch cannot be stored");
-            self.fail();
-            return;
+    /// Takes what the coordinator says of the partition, and with it perhaps another role.
+    pub fn registered(&mut self, registration: &PartitionImage, now: MonoTime) {
+        match self.replica.registered(now, registration) {
+            Change::Nothing => return,
+            Change::News => {}
+            Change::Leads(epoch) => {
+                self.fail_waiters(ErrorCode::NotLeaderOrFollower);
+                if let Err(error) = self.log.begin_epoch(epoch) {
+                    error!(tp = %self.partition.tp(), %error, "the leader epoch cannot be stored");
+                    self.fail();
+                    return;
+                }
+            }
+            Change::Follows { .. } => {
+                self.fail_waiters(ErrorCode::NotLeaderOrFollower);
+                if let Err(error) = self.log.forget_empty_epochs() {
+                    error!(tp = %self.partition.tp(), %error, "the leader epochs cannot be stored");
+                    self.fail();
+                    return;
+                }
+            }
+            Change::Idle => self.fail_waiters(ErrorCode::NotLeaderOrFollower),
         }
         self.publish_leader();
         if self.replica.leader().is_some_and(|leader| !leader.has_min_isr()) {
@@ -258,18 +275,17 @@ impl Owner {
             fail_all(&mut self.by_high_watermark, ErrorCode::NotEnoughReplicasAfterAppend);
         }
         self.advance();
-    }
-
-    pub fn resign(&mut self, error: ErrorCode) {
-        self.replica.resign();
-        self.publish_leader();
-        fail_all(&mut self.by_high_watermark, error);
-        fail_all(&mut self.by_counted, error);
         self.partition.waiters.tell();
     }
 
-    pub fn configure(&mut self, config: TopicConfig, log_config: LogConfig) {
-        self.replica.configure(config.durability, min_insync_replicas(&config));
+    /// Whoever waits here for records to be counted waits in vain.
+    fn fail_waiters(&mut self, error: ErrorCode) {
+        fail_all(&mut self.by_high_watermark, error);
+        fail_all(&mut self.by_counted, error);
+    }
+
+    pub fn configure(&mut self, config: TopicConfig, settings: ReplicaSettings, log_config: LogConfig) {
+        self.replica.configure(settings);
         self.log.set_config(log_config);
         self.partition.set_config(config);
         self.publish_leader();
@@ -288,7 +304,10 @@ impl Owner {
             error!(tp = %self.partition.tp(), dir = %self.partition.dir.display(), "partition is offline: its disk failed");
             self.partition.publish_offline();
         }
-        self.resign(ErrorCode::KafkaStorageError);
+        self.replica.failed();
+        self.publish_leader();
+        self.fail_waiters(ErrorCode::KafkaStorageError);
+        self.partition.waiters.tell();
     }
 
     /// Gives the log back, with nobody waiting any more.
@@ -296,7 +315,9 @@ impl Owner {
         for append in self.inbox.drain(..) {
             append.ack.answer(AppendOutcome::failed(error));
         }
-        self.resign(error);
+        self.fail_waiters(error);
+        self.partition.publish_leader(None, false, false);
+        self.partition.waiters.tell();
         self.log
     }
 
@@ -308,7 +329,7 @@ impl Owner {
     fn publish_leader(&self) {
         let leader = self.replica.leader();
         let has_min_isr = leader.is_some_and(Leader::has_min_isr);
-        self.partition.publish_leader(self.replica.leader_epoch(), has_min_isr, self.replica.knows_latest());
+        self.partition.publish_leader(leader.map(Leader::epoch), has_min_isr, self.replica.knows_latest());
     }
 
     /// Records that a power cut would take.
@@ -329,24 +350,23 @@ impl Owner {
 }
 
 /// How a log that was just opened becomes a replica.
-pub fn replica_of(node: NodeId, config: &TopicConfig, partition: &Partition) -> Replica {
+pub fn replica_of(node: NodeId, settings: ReplicaSettings, partition: &Partition) -> Replica {
+    Replica::new(node, settings, ends_of(partition), partition.high_watermark())
+}
+
+fn ends_of(partition: &Partition) -> LogEnds {
     let view = partition.view();
-    let ends = LogEnds {
+    LogEnds {
         log_start_offset: view.log_start_offset(),
         log_end_offset: view.log_end_offset(),
         flushed_offset: view.flushed_offset(),
-    };
-    Replica::new(node, config.durability, ends, partition.high_watermark())
+    }
 }
 
 fn fail_all(waiters: &mut Waiters<(Ack, AppendOutcome)>, error: ErrorCode) {
     for (ack, _) in waiters.drain() {
         ack.answer(AppendOutcome::failed(error));
     }
-}
-
-fn min_insync_replicas(config: &TopicConfig) -> usize {
-    usize::try_from(config.min_insync_replicas).unwrap_or(1)
 }
 
 impl std::fmt::Debug for Owner {

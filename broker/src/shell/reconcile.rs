@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use thalweg_model::{ErrorCode, PartitionIndex, TopicConfig, TopicId, TopicName, TopicPartition};
@@ -14,8 +15,8 @@ use tracing::{error, info, warn};
 use super::dirs::{Dirs, FoundLog};
 use super::owner::{Owner, replica_of};
 use super::partitions::{NewPartition, Partition};
-use crate::machine::image::{Changes, Image, PartitionImage};
-use crate::machine::leader::Registration;
+use crate::machine::image::{Changes, Image};
+use crate::machine::replica::ReplicaSettings;
 use crate::services::Services;
 
 /// Owner of the set of local partitions.
@@ -110,18 +111,15 @@ impl Reconciler {
 
     /// Tells the owners of changed partitions who leads.
     async fn lead(&self, image: &Image, changes: &Changes) {
-        let node = self.services.node_id();
+        let now = self.services.clock.mono();
         let mut told = Vec::new();
         for (topic, index) in &changes.partitions {
             let Some(partition) = self.services.partitions.partition(topic.as_str(), *index) else { continue };
             let Some(registered) = image.partition(topic.as_str(), *index) else { continue };
-            let leads = registered.leader == Some(node);
-            let registration = registration_of(registered);
+            let registration = registered.clone();
             let services = Arc::clone(&self.services);
             told.push(async move {
-                let order = move |owner: &mut Owner| {
-                    if leads { owner.lead(&registration) } else { owner.resign(ErrorCode::NotLeaderOrFollower) }
-                };
+                let order = move |owner: &mut Owner| owner.registered(&registration, now);
                 // Gone means that its worker stopped: the broker is going down.
                 let _ = services.workers().ask(&partition, order).await;
             });
@@ -134,9 +132,10 @@ impl Reconciler {
             let Some(topic) = self.services.partitions.topic(name.as_str()) else { continue };
             let config = self.services.topic_config(image, name.as_str());
             let log_config = log_config(&self.services, &config);
+            let settings = replica_settings(&self.services, &config);
             for partition in topic.partitions() {
                 let (config, log_config) = (config.clone(), log_config.clone());
-                self.services.workers().tell(partition, move |owner| owner.configure(config, log_config));
+                self.services.workers().tell(partition, move |owner| owner.configure(config, settings, log_config));
             }
         }
     }
@@ -158,6 +157,14 @@ pub fn log_config(services: &Services, config: &TopicConfig) -> LogConfig {
     LogConfig {
         producer_id_expiration_ms: services.config.properties.number("producer.id.expiration.ms"),
         ..LogConfig::from_topic(config)
+    }
+}
+
+fn replica_settings(services: &Services, config: &TopicConfig) -> ReplicaSettings {
+    ReplicaSettings {
+        durability: config.durability,
+        min_insync_replicas: usize::try_from(config.min_insync_replicas).unwrap_or(1),
+        lag_max: Duration::from_millis(services.config.properties.number("replica.lag.time.max.ms").unsigned_abs()),
     }
 }
 
@@ -187,7 +194,8 @@ fn open_one(services: &Services, dirs: &Dirs, wanted: Wanted, found: Option<Foun
         topic: wanted.tp.topic,
         config: wanted.config,
     });
-    let replica = replica_of(services.node_id(), &partition.config(), &partition);
+    let settings = replica_settings(services, &partition.config());
+    let replica = replica_of(services.node_id(), settings, &partition);
     Some(Owner::new(Arc::new(partition), log, replica))
 }
 
@@ -229,13 +237,5 @@ fn set_aside(found: FoundLog) {
     match found.dir.set_aside_partition(&tp) {
         Ok(name) => warn!(%tp, %topic_id, %name, "no topic claims this log; it is set aside"),
         Err(error) => error!(%tp, %error, "a log that no topic claims cannot be set aside"),
-    }
-}
-
-fn registration_of(partition: &PartitionImage) -> Registration {
-    Registration {
-        leader_epoch: partition.leader_epoch,
-        partition_epoch: partition.partition_epoch,
-        isr: partition.isr.clone(),
     }
 }
