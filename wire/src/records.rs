@@ -226,11 +226,17 @@ impl Cursor {
 
 /// Reads a signed zigzag LEB128 of at most 64 bits off the front of `bytes`, with its length; `None` if it goes on
 /// behind their end.
+#[inline]
 fn read_varint(bytes: &[u8]) -> Result<Option<(i64, usize)>, RecordError> {
-    // Most of a record's fields are one byte: worth a way of their own, past the loop.
-    if let Some(&byte @ 0..0x80) = bytes.first() {
-        return Ok(Some((i64::from(byte >> 1) ^ -i64::from(byte & 1), 1)));
+    // Most of a record's fields are one byte and most lengths are two: worth ways of their own, past the loop.
+    match bytes {
+        [low @ 0..0x80, ..] => Ok(Some((unzigzag(u64::from(*low)), 1))),
+        [low, high @ 0..0x80, ..] => Ok(Some((unzigzag(u64::from(low & 0x7F) | u64::from(*high) << 7), 2))),
+        longer => read_long_varint(longer),
     }
+}
+
+fn read_long_varint(bytes: &[u8]) -> Result<Option<(i64, usize)>, RecordError> {
     let mut bits = 0;
     for (i, byte) in bytes.iter().take(VARINT_BYTES_MAX).enumerate() {
         bits |= u64::from(byte & 0x7F) << (7 * i);
@@ -238,11 +244,15 @@ fn read_varint(bytes: &[u8]) -> Result<Option<(i64, usize)>, RecordError> {
             // The tenth byte has room for one bit.
             return match i == VARINT_BYTES_MAX - 1 && *byte > 1 {
                 true => Err(RecordError::BadVarint),
-                false => Ok(Some(((bits >> 1) as i64 ^ -((bits & 1) as i64), i + 1))),
+                false => Ok(Some((unzigzag(bits), i + 1))),
             };
         }
     }
     if bytes.len() < VARINT_BYTES_MAX { Ok(None) } else { Err(RecordError::BadVarint) }
+}
+
+fn unzigzag(bits: u64) -> i64 {
+    (bits >> 1) as i64 ^ -((bits & 1) as i64)
 }
 
 /// Appends a signed zigzag LEB128.

@@ -163,6 +163,7 @@ fn check_stream(
 }
 
 /// What the checks need of a record.
+#[derive(Debug, PartialEq)]
 struct RecordFacts {
     timestamp_delta: i64,
     offset_delta: i64,
@@ -177,7 +178,19 @@ struct RecordStream<R> {
 }
 
 impl<R: BufRead> RecordStream<R> {
+    #[inline]
     fn record(&mut self) -> Result<RecordFacts, StreamError> {
+        match whole_record(self.source.fill_buf()?) {
+            Some((facts, size)) => {
+                self.consume(size);
+                Ok(facts)
+            }
+            None => self.split_record(),
+        }
+    }
+
+    /// A record that goes on in the next piece of the stream, or a bad one: finds out what is wrong with it.
+    fn split_record(&mut self) -> Result<RecordFacts, StreamError> {
         let length = self.varint()?;
         let length = u64::try_from(length).map_err(|_| RecordError::NegativeLength { length })?;
         let begin = self.taken;
@@ -243,12 +256,20 @@ impl<R: BufRead> RecordStream<R> {
         Ok(())
     }
 
+    #[inline]
     fn varint(&mut self) -> Result<i64, StreamError> {
-        if let Some((value, length)) = read_varint(self.source.fill_buf()?)? {
-            self.consume(length);
-            return Ok(value);
+        match read_varint(self.source.fill_buf()?)? {
+            Some((value, length)) => {
+                self.consume(length);
+                Ok(value)
+            }
+            None => self.split_varint(),
         }
-        // It goes on in the next piece of the stream.
+    }
+
+    /// One that goes on in the next piece of the stream.
+    #[cold]
+    fn split_varint(&mut self) -> Result<i64, StreamError> {
         let (mut bytes, mut length) = ([0; VARINT_BYTES_MAX], 0);
         loop {
             let Some(byte) = self.source.fill_buf()?.first().copied() else {
@@ -267,6 +288,54 @@ impl<R: BufRead> RecordStream<R> {
     fn consume(&mut self, count: usize) {
         self.source.consume(count);
         self.taken += count as u64;
+    }
+}
+
+/// The record at the front of `piece` and its size, if all of it is there and nothing is wrong with it. Nearly every record:
+/// this way takes a third of the time of the careful one.
+fn whole_record(piece: &[u8]) -> Option<(RecordFacts, usize)> {
+    let mut cursor = Cursor { bytes: piece };
+    let length = usize::try_from(cursor.varint()?).ok()?;
+    let rest = cursor.bytes.get(length..)?;
+    cursor.bytes = &cursor.bytes[..length];
+    cursor.skip(1)?; // attributes, unused
+    let (timestamp_delta, offset_delta) = (cursor.varint()?, cursor.varint()?);
+    let has_key = cursor.skip_nullable()?;
+    cursor.skip_nullable()?;
+    let header_count = cursor.varint()?;
+    for _ in 0..usize::try_from(header_count).ok()? {
+        let has_name = cursor.skip_nullable()?;
+        cursor.skip_nullable().filter(|_| has_name)?;
+    }
+    let facts = RecordFacts { timestamp_delta, offset_delta, has_key };
+    cursor.bytes.is_empty().then(|| (facts, piece.len() - rest.len()))
+}
+
+/// What is left of a piece. `None` from any method: it is not there, or bad.
+struct Cursor<'a> {
+    bytes: &'a [u8],
+}
+
+impl Cursor<'_> {
+    #[inline]
+    fn varint(&mut self) -> Option<i64> {
+        let (value, length) = read_varint(self.bytes).ok()??;
+        self.skip(length)?;
+        Some(value)
+    }
+
+    #[inline]
+    fn skip(&mut self, count: usize) -> Option<()> {
+        self.bytes = self.bytes.get(count..)?;
+        Some(())
+    }
+
+    #[inline]
+    fn skip_nullable(&mut self) -> Option<bool> {
+        match self.varint()? {
+            -1 => Some(false),
+            length => self.skip(usize::try_from(length).ok()?).map(|()| true),
+        }
     }
 }
 
@@ -300,3 +369,30 @@ const BUFFER_BYTES: usize = 8 << 10;
 const ZSTD_PRODUCE_VERSION_MIN: i16 = 7;
 /// An answer names at most this many bad records.
 const NAMED_RECORDS_MAX: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn both_ways_of_reading_a_record_agree(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..40),
+            small in any::<bool>(),
+            length in any::<Option<u8>>(),
+        ) {
+            if small {
+                // Bytes that are likely to make a record.
+                bytes.iter_mut().for_each(|byte| *byte %= 5);
+            }
+            if let Some(length) = length {
+                bytes.insert(0, (length % 40) << 1);
+            }
+            let mut stream = RecordStream { source: &bytes[..], taken: 0 };
+            let careful = stream.split_record().ok().map(|facts| (facts, stream.taken as usize));
+            prop_assert_eq!(whole_record(&bytes), careful);
+        }
+    }
+}
