@@ -8,12 +8,14 @@
 
 pub mod batch;
 pub mod calls;
+pub mod cli;
 pub mod conn;
 pub mod group;
 pub mod node;
 pub mod target;
 
 pub use batch::{Batch, Codec, Record};
+pub use cli::Cli;
 pub use conn::Conn;
 pub use node::Node;
 pub use target::{Target, target, unique};

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::NodeConfig;
 
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Dev(dev) => dev::run(&dev),
         Command::Start(start) => run_start(&start),
-        Command::Verb(verb) => return cli::run(verb),
+        Command::Verb(verb) => return cli::run(verb, Arguments::command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

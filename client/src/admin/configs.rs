@@ -1,9 +1,12 @@
 //! Configurations of topics, brokers and groups.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thalweg_model::NodeId;
-use thalweg_wire::messages::describe_configs::{DescribeConfigsResource, DescribeConfigsResourceResult};
+use thalweg_wire::messages::describe_configs::{
+    DescribeConfigsResource, DescribeConfigsResourceResult, DescribeConfigsResult,
+};
 use thalweg_wire::messages::incremental_alter_configs::{AlterConfigsResource, AlterableConfig};
 use thalweg_wire::messages::{DescribeConfigsRequest, IncrementalAlterConfigsRequest};
 
@@ -16,6 +19,8 @@ use crate::error::{ClientError, Result};
 pub enum ConfigResource {
     Topic(String),
     Broker(NodeId),
+    /// What brokers use that have no value of their own.
+    AllBrokers,
     Group(String),
 }
 
@@ -60,6 +65,7 @@ impl ConfigResource {
         match self {
             ConfigResource::Topic(name) => (2, name.clone()),
             ConfigResource::Broker(node) => (4, node.to_string()),
+            ConfigResource::AllBrokers => (4, String::new()),
             ConfigResource::Group(id) => (32, id.clone()),
         }
     }
@@ -68,6 +74,7 @@ impl ConfigResource {
         match self {
             ConfigResource::Topic(name) => format!("configuration of topic {name}"),
             ConfigResource::Broker(node) => format!("configuration of broker {node}"),
+            ConfigResource::AllBrokers => "configuration of all brokers".to_owned(),
             ConfigResource::Group(id) => format!("configuration of group {id}"),
         }
     }
@@ -76,7 +83,7 @@ impl ConfigResource {
     fn node(&self) -> Option<NodeId> {
         match self {
             ConfigResource::Broker(node) => Some(*node),
-            ConfigResource::Topic(_) | ConfigResource::Group(_) => None,
+            ConfigResource::Topic(_) | ConfigResource::AllBrokers | ConfigResource::Group(_) => None,
         }
     }
 }
@@ -130,6 +137,33 @@ impl Admin {
         let mut entries: Vec<ConfigEntry> = result.configs.into_iter().map(entry).collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
+    }
+
+    /// One setting of many topics that is a number, in one question; topics that are gone meanwhile are left out.
+    ///
+    /// # Errors
+    /// No broker answers.
+    pub async fn describe_topics_number<'a>(
+        &self,
+        topics: impl IntoIterator<Item = &'a str>,
+        key: &str,
+    ) -> Result<BTreeMap<String, i64>> {
+        let resource = |name: &str| DescribeConfigsResource {
+            resource_type: 2,
+            resource_name: name.to_owned(),
+            configuration_keys: Some(vec![key.to_owned()]),
+        };
+        let request = DescribeConfigsRequest {
+            resources: topics.into_iter().map(resource).collect(),
+            include_synonyms: false,
+            include_documentation: false,
+        };
+        let answer = self.client.call_any(&request).await?;
+        let number = |result: DescribeConfigsResult| {
+            let value = result.configs.into_iter().find(|config| config.name == key)?.value?;
+            Some((result.resource_name, value.parse().ok()?))
+        };
+        Ok(answer.results.into_iter().filter_map(number).collect())
     }
 
     /// Changes the named keys and leaves the others.

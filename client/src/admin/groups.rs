@@ -152,7 +152,7 @@ impl Admin {
         Ok(())
     }
 
-    async fn call_coordinator<R: Request>(
+    pub(super) async fn call_coordinator<R: Request>(
         &self,
         group_id: &str,
         request: &R,

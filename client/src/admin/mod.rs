@@ -1,13 +1,16 @@
 //! Managing a cluster: topics, configurations, groups, offsets.
 
 mod configs;
+mod group_offsets;
 mod groups;
+mod log_dirs;
 mod topics;
 
 use std::time::Duration;
 
 pub use configs::{ConfigChange, ConfigEntry, ConfigResource, ConfigSource};
 pub use groups::{GroupDescription, GroupListing, GroupMember};
+pub use log_dirs::LogDir;
 pub use topics::{NewTopic, TopicCreated};
 
 use crate::client::Client;

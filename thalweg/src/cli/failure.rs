@@ -27,6 +27,25 @@ impl Failure {
         Failure { code: 3, message: message.into() }
     }
 
+    /// Nobody answers at `addresses`. `tried` says for how long, and who named them.
+    pub fn unreachable(addresses: &str, cause: &str, tried: &str) -> Failure {
+        let remedy = if cause.contains("nothing listens") {
+            "start a node with `thalweg dev`, or name another with -b"
+        } else if cause.contains("lookup") {
+            "check the name's spelling, or give the address as a number"
+        } else if cause.contains("got no answer") {
+            "check that the machine is up and that no firewall drops what is sent to this port"
+        } else {
+            "check that it is a Kafka listener: not one for HTTP or gRPC, and without TLS"
+        };
+        Failure { code: 4, message: format!("no broker answers at {addresses} ({tried}): {cause}; {remedy}") }
+    }
+
+    /// The user stopped it before its end; the code is the shell's for SIGINT.
+    pub fn interrupted(message: impl Into<String>) -> Failure {
+        Failure { code: 130, message: message.into() }
+    }
+
     /// Says where it happened.
     #[must_use]
     pub fn at(self, place: &str) -> Failure {
@@ -49,14 +68,7 @@ impl Failure {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Failure {
         match &error {
-            ClientError::Unreachable { addresses, cause } => {
-                let message = if cause.contains("nothing listens") {
-                    format!("nothing listens at {addresses}; start a node with `thalweg dev`, or name another with -b")
-                } else {
-                    format!("no broker answers at {addresses}: {cause}")
-                };
-                Failure { code: 4, message }
-            }
+            ClientError::Unreachable { addresses, cause } => Failure::unreachable(addresses, cause, "tried once"),
             ClientError::UnknownTopic { topic } => Failure::not_found(format!(
                 "topic {topic} does not exist; create it with `thalweg topic create {topic}`, or see `thalweg topic list`"
             )),

@@ -1,15 +1,24 @@
 //! The verbs: what people and scripts type at a cluster, and at files on disk.
 //!
 //! Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found,
-//! 4 no cluster there.
+//! 4 no cluster there, 130 interrupted before the end.
 
+mod broker;
+mod cluster;
+mod completion;
+mod configs;
 mod connect;
 mod failure;
 mod group;
 mod log;
 mod output;
+mod place;
+mod profile;
+mod select;
+mod stop;
 mod time;
 mod topic;
+mod yaml;
 
 use std::process::ExitCode;
 
@@ -23,17 +32,28 @@ pub enum Command {
     /// Create, look at, delete, write and read topics
     #[command(subcommand)]
     Topic(topic::TopicCommand),
-    /// Look at consumer groups
+    /// Look at, move and delete consumer groups
     #[command(subcommand)]
     Group(group::GroupCommand),
+    /// Look at the cluster as a whole: what it is, whether it is well, how it is configured
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
+    /// Look at brokers
+    #[command(subcommand)]
+    Broker(broker::BrokerCommand),
     /// Look at log files on disk, of Thalweg or Apache Kafka; no node needed
     #[command(subcommand)]
     Log(log::LogCommand),
+    /// Name clusters, and choose the one that verbs talk to
+    #[command(subcommand)]
+    Profile(profile::ProfileCommand),
+    /// Print what a shell needs to complete command lines
+    Completion(completion::Completion),
 }
 
-/// Carries out a verb to its end.
-pub fn run(command: Command) -> ExitCode {
-    match carry_out(command) {
+/// Carries out a verb to its end. `whole` is the command line's grammar.
+pub fn run(command: Command, whole: impl FnOnce() -> clap::Command) -> ExitCode {
+    match carry_out(command, whole) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.complain();
@@ -42,11 +62,15 @@ pub fn run(command: Command) -> ExitCode {
     }
 }
 
-fn carry_out(command: Command) -> Result<(), Failure> {
+fn carry_out(command: Command, whole: impl FnOnce() -> clap::Command) -> Result<(), Failure> {
     match command {
         Command::Topic(command) => in_runtime(topic::run(command)),
         Command::Group(command) => in_runtime(group::run(command)),
+        Command::Cluster(command) => in_runtime(cluster::run(command)),
+        Command::Broker(command) => in_runtime(broker::run(command)),
         Command::Log(command) => log::run(command),
+        Command::Profile(command) => profile::run(command),
+        Command::Completion(verb) => verb.run(whole()),
     }
 }
 
@@ -91,6 +115,17 @@ mod tests {
             "topic list --format json",
             "topic describe t --format wide",
             "group describe g -b a:1",
+            "group describe g --format yaml",
+            "group seek g --to -10 -n",
+            "group seek g --to 2026-01-31T12:00 -t a:0,1 -t b --live",
+            "group offset-delete g -t a",
+            "topic alter t -c retention.ms=1 --unset segment.bytes --append cleanup.policy=compact",
+            "topic add-partitions t --num 2",
+            "topic trim t:0 --before @0",
+            "cluster config set --set log.retention.ms=5 --broker 1",
+            "broker describe 1 2",
+            "profile create home --bootstrap-server a:1",
+            "completion zsh",
             "log dump /d/t-0 --print-data-log -n 3",
             "log verify /d --format json",
         ] {
@@ -113,6 +148,18 @@ mod tests {
             "topic consume t -c 0",
             "topic consume t -G g -p 0",
             "topic create t -p 0",
+            "topic alter t",
+            "topic add-partitions t",
+            "topic add-partitions t --by 1 --to 2",
+            "topic trim t",
+            "topic trim t --to soon",
+            "group seek g",
+            "group seek g --to x",
+            "group offset-delete g",
+            "cluster config set",
+            "broker describe one",
+            "profile create home",
+            "topic list -b a:1 --profile home",
             "log verify",
         ] {
             let words = ["thalweg"].into_iter().chain(line.split(' '));

@@ -1,4 +1,4 @@
-//! Tables for people, JSON for programs.
+//! Tables for people, JSON and YAML for programs.
 
 use std::io::{self, Write};
 
@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::failure::Failure;
+use super::yaml;
 
 /// Options of every verb that shows a list.
 #[derive(Clone, Copy, Debug, Args)]
@@ -23,6 +24,20 @@ pub enum Format {
     Wide,
     /// For programs
     Json,
+    /// For programs, and for people who read them
+    Yaml,
+}
+
+impl Format {
+    /// Whether the output is a value rather than a table.
+    pub fn is_data(self) -> bool {
+        matches!(self, Format::Json | Format::Yaml)
+    }
+
+    /// Whether all columns are wanted.
+    pub fn is_wide(self) -> bool {
+        self == Format::Wide
+    }
 }
 
 /// Rows of text in aligned columns.
@@ -61,9 +76,12 @@ impl Table {
     }
 }
 
-/// One JSON value on one line, then a newline.
-pub fn print_json(value: &Value) -> Result<(), Failure> {
+/// A value: JSON on one line, or YAML.
+pub fn print_value(format: Format, value: &Value) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
+    if format == Format::Yaml {
+        return Ok(out.write_all(yaml::render(value).as_bytes())?);
+    }
     serde_json::to_writer(&mut out, value)?;
     Ok(out.write_all(b"\n")?)
 }
@@ -98,6 +116,20 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// `950 B`, `1.5 KiB`, `12 GiB`.
+pub fn bytes(count: u64) -> String {
+    let mut unit = 0;
+    let mut value = count as f64;
+    while value >= 1_024.0 && unit + 1 < BYTE_UNITS.len() {
+        value /= 1_024.0;
+        unit += 1;
+    }
+    let digits = usize::from(unit > 0 && value < 10.0);
+    format!("{value:.digits$} {}", BYTE_UNITS[unit])
+}
+
+const BYTE_UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +140,11 @@ mod tests {
         table.row(vec!["a-long-name".into(), "1".into()]);
         table.row(vec!["b".into(), String::new()]);
         assert_eq!(table.render(), "NAME         N\na-long-name  1\nb\n");
+    }
+
+    #[test]
+    fn bytes_have_the_largest_unit_that_leaves_a_number() {
+        assert_eq!([0, 1_023, 1_536, 10 << 20, 3 << 40].map(bytes), ["0 B", "1023 B", "1.5 KiB", "10 MiB", "3.0 TiB"]);
     }
 
     #[test]

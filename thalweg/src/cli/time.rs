@@ -1,6 +1,7 @@
 //! Points in time as people write them.
 
 use thalweg_model::Timestamp;
+use thalweg_world::Clock;
 
 /// Milliseconds since 1970, or a date `2026-01-31`, or with a time `2026-01-31T13:05:09` (UTC, `Z` or not).
 ///
@@ -27,6 +28,38 @@ pub fn parse(text: &str) -> Option<Timestamp> {
         && second < 60;
     let seconds = days_since_1970(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second;
     in_range.then_some(Timestamp(seconds * 1_000))
+}
+
+/// `500ms`, `90s`, `15m`, `6h`, `2d`, in milliseconds; `None` for anything else.
+pub fn parse_duration(text: &str) -> Option<i64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit_ms = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.parse::<i64>().ok()?.checked_mul(unit_ms)
+}
+
+/// This machine's clock.
+pub fn now() -> Timestamp {
+    Clock::real().wall()
+}
+
+/// A span as people say it: `850 ms`, `3.2 s`, `4 min 10 s`, `2 h 5 min`, `3 d 4 h`.
+pub fn span(ms: i64) -> String {
+    let seconds = ms / 1_000;
+    match ms {
+        ..=999 => format!("{ms} ms"),
+        1_000..=59_999 => format!("{}.{} s", seconds, ms / 100 % 10),
+        60_000..=3_599_999 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3_600_000..=86_399_999 => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds / 3_600 % 24),
+    }
 }
 
 fn numbers(text: &str, separator: char) -> Option<Vec<i64>> {
@@ -68,6 +101,17 @@ mod tests {
         ] {
             assert_eq!(parse(text), Some(Timestamp(ms)), "{text}");
         }
+    }
+
+    #[test]
+    fn durations_are_read_and_spans_said() {
+        assert_eq!(
+            ["500ms", "90s", "15m", "6h", "2d"].map(parse_duration),
+            [500, 90_000, 900_000, 21_600_000, 172_800_000].map(Some)
+        );
+        assert_eq!(["", "5", "h", "-5s", "1.5h", "99999999999999999d"].map(parse_duration), [None; 6]);
+        let spans = [0, 999, 3_249, 250_000, 7_500_000, 273_600_000].map(span);
+        assert_eq!(spans, ["0 ms", "999 ms", "3.2 s", "4 min 10 s", "2 h 5 min", "3 d 4 h"]);
     }
 
     #[test]

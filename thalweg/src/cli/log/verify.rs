@@ -13,7 +13,7 @@ use thalweg_wire::records::Records;
 use super::files::{IndexEntry, TimeEntry, base_offset, index_entries, read_small, time_entries, with_extension};
 use super::segment::{FoundBatch, SegmentFile, Step, UNPACKED_BYTES_MAX};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Format, Output, Table, grouped, note, print_json, print_line};
+use crate::cli::output::{Format, Output, Table, grouped, note, print_line, print_value};
 
 /// Checksums, record contents, offsets, leader epochs, and that each index entry leads to its batch. Of a partition
 /// that a node has open the last batch may look unfinished.
@@ -52,7 +52,9 @@ impl Verify {
         }
         let problem_count: usize = reports.iter().map(|report| report.problems.len()).sum();
         match self.output.format {
-            Format::Json => print_json(&reports.iter().map(Report::json).collect())?,
+            Format::Json | Format::Yaml => {
+                print_value(self.output.format, &reports.iter().map(Report::json).collect())?
+            }
             Format::Table | Format::Wide => print_reports(&reports)?,
         }
         if problem_count > 0 {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use clap::Args;
 use thalweg_client::{Client, Consumer, ConsumerConfig, Isolation, OffsetReset, RecordSet, StartAt, TopicInfo};
 use thalweg_model::{Offset, TopicPartition};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::print::{Printed, Printer};
 use super::start::StartPoint;
 use crate::cli::connect::Connection;
 use crate::cli::failure::Failure;
 use crate::cli::output::{grouped, note};
+use crate::cli::stop::Stop;
 
 /// Without -G every partition is read from the beginning, and nothing is stored. With -G this is a member of the
 /// group: it shares the partitions, goes on where the group left off, and stores what it has printed.
@@ -158,15 +158,14 @@ struct Reading<W: Write> {
 impl<W: Write> Reading<W> {
     /// Until the end, the count, a signal or an error.
     async fn run(&mut self, consumer: &mut Consumer) -> Result<(), Failure> {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
+        let mut stop = Stop::listen()?;
         let mut timeout = Duration::ZERO;
         loop {
             // Before the next poll: in a group it may store what was given out as processed.
             self.out.flush()?;
             let polled = tokio::select! {
                 biased;
-                () = stopped(&mut interrupt, &mut terminate) => return Ok(()),
+                () = stop.asked() => return Ok(()),
                 polled = consumer.poll(timeout) => polled?,
             };
             timeout = POLL_TIMEOUT;
@@ -235,13 +234,6 @@ impl<W: Write> Reading<W> {
         };
         // A group member may have nothing for a while: others are still reading.
         !assigned.is_empty() && assigned.iter().all(is_done)
-    }
-}
-
-async fn stopped(interrupt: &mut Signal, terminate: &mut Signal) {
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
     }
 }
 

@@ -8,7 +8,7 @@ use thalweg_model::ErrorCode;
 use super::key_value;
 use crate::cli::connect::Connection;
 use crate::cli::failure::Failure;
-use crate::cli::output::{Format, Output, Table, note, print_json};
+use crate::cli::output::{Format, Output, Table, note, print_value};
 
 #[derive(Debug, Args)]
 pub struct Create {
@@ -79,7 +79,7 @@ impl Create {
             note("nothing was created: --dry-run");
         }
         match self.output.format {
-            Format::Json => print_json(&created.into()),
+            Format::Json | Format::Yaml => print_value(self.output.format, &created.into()),
             Format::Table | Format::Wide if created.is_empty() => Ok(()),
             Format::Table | Format::Wide => table.print(),
         }

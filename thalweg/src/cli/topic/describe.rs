@@ -5,13 +5,14 @@ use std::ops::Range;
 
 use clap::Args;
 use serde_json::{Value, json};
-use thalweg_client::admin::{Admin, ConfigEntry, ConfigResource, ConfigSource};
+use thalweg_client::admin::{Admin, ConfigEntry, ConfigResource};
 use thalweg_client::{Isolation, PartitionInfo, TopicInfo};
 use thalweg_model::Offset;
 
+use crate::cli::configs::{config_value, print_configs};
 use crate::cli::connect::Connection;
 use crate::cli::failure::Failure;
-use crate::cli::output::{Format, Output, Table, list, print_json, print_line};
+use crate::cli::output::{Output, Table, list, print_line, print_value};
 
 #[derive(Debug, Args)]
 pub struct Describe {
@@ -40,16 +41,16 @@ impl Describe {
         let mut values = Vec::new();
         for (i, name) in self.topics.iter().enumerate() {
             let described = Described::ask(&admin, name).await?;
-            if self.output.format == Format::Json {
+            if self.output.format.is_data() {
                 values.push(described.json());
                 continue;
             }
             if i > 0 {
                 print_line("")?;
             }
-            described.print(self.output.format == Format::Wide, self.all_configs)?;
+            described.print(self.output.format.is_wide(), self.all_configs)?;
         }
-        if self.output.format == Format::Json { print_json(&values.into()) } else { Ok(()) }
+        if self.output.format.is_data() { print_value(self.output.format, &values.into()) } else { Ok(()) }
     }
 }
 
@@ -96,7 +97,7 @@ impl Described {
         print_line("")?;
         self.print_partitions(is_wide)?;
         print_line("")?;
-        self.print_configs(is_wide || all_configs)
+        print_configs(&self.configs, is_wide || all_configs)
     }
 
     fn print_partitions(&self, is_wide: bool) -> Result<(), Failure> {
@@ -127,23 +128,6 @@ impl Described {
         table.print()
     }
 
-    fn print_configs(&self, all: bool) -> Result<(), Failure> {
-        let mut table = Table::new(&["CONFIG", "VALUE", "SOURCE"]);
-        let mut hidden_count = 0;
-        for entry in &self.configs {
-            if !all && entry.source == ConfigSource::Default {
-                hidden_count += 1;
-                continue;
-            }
-            let value = entry.value.clone().unwrap_or_else(|| "(hidden)".to_owned());
-            table.row(vec![entry.name.clone(), value, entry.source.name().to_owned()]);
-        }
-        if hidden_count > 0 {
-            table.row(vec![format!("({hidden_count} at their default; -a shows them)")]);
-        }
-        table.print()
-    }
-
     fn json(&self) -> Value {
         let partition = |partition: &PartitionInfo| {
             let ends = self.ends.get(&partition.index);
@@ -159,21 +143,13 @@ impl Described {
                 "log_end_offset": ends.map(|range| range.end.0),
             })
         };
-        let config = |entry: &ConfigEntry| {
-            json!({
-                "name": entry.name,
-                "value": entry.value,
-                "source": entry.source.name(),
-                "read_only": entry.is_read_only,
-            })
-        };
         json!({
             "topic": self.topic.name,
             "id": self.topic.id.to_string(),
             "internal": self.topic.is_internal,
             "durability": self.durability().map(|(level, _)| level),
             "partitions": self.topic.partitions.iter().map(partition).collect::<Vec<_>>(),
-            "configs": self.configs.iter().map(config).collect::<Vec<_>>(),
+            "configs": self.configs.iter().map(config_value).collect::<Vec<_>>(),
         })
     }
 }

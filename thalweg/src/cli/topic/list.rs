@@ -6,7 +6,7 @@ use thalweg_client::TopicInfo;
 
 use crate::cli::connect::Connection;
 use crate::cli::failure::Failure;
-use crate::cli::output::{Format, Output, Table, print_json};
+use crate::cli::output::{Format, Output, Table, print_value};
 
 #[derive(Debug, Args)]
 pub struct List {
@@ -34,7 +34,7 @@ impl List {
         let under_replicated =
             |topic: &TopicInfo| topic.partitions.iter().filter(|p| p.isr.len() < p.replicas.len()).count();
         match self.output.format {
-            Format::Json => {
+            Format::Json | Format::Yaml => {
                 let entry = |topic: &&TopicInfo| {
                     json!({
                         "topic": topic.name,
@@ -46,7 +46,7 @@ impl List {
                         "under_replicated_partitions": under_replicated(topic),
                     })
                 };
-                print_json(&topics.iter().map(entry).collect())
+                print_value(self.output.format, &topics.iter().map(entry).collect())
             }
             Format::Table => {
                 let mut table = Table::new(&["TOPIC", "PARTITIONS", "REPLICAS"]);

@@ -1,5 +1,7 @@
 //! `thalweg topic`: the verbs on topics.
 
+mod add_partitions;
+mod alter;
 mod consume;
 mod create;
 mod delete;
@@ -8,6 +10,7 @@ mod list;
 mod print;
 mod produce;
 mod start;
+mod trim;
 
 use clap::Subcommand;
 
@@ -21,6 +24,12 @@ pub enum TopicCommand {
     List(list::List),
     /// Show a topic's partitions, durability and configuration
     Describe(describe::Describe),
+    /// Change a topic's configuration
+    Alter(alter::Alter),
+    /// Give a topic more partitions
+    AddPartitions(add_partitions::AddPartitions),
+    /// Delete a topic's oldest records
+    Trim(trim::Trim),
     /// Delete topics with their records
     Delete(delete::Delete),
     /// Write records: one per line of stdin
@@ -34,6 +43,9 @@ pub async fn run(command: TopicCommand) -> Result<(), Failure> {
         TopicCommand::Create(verb) => verb.run().await,
         TopicCommand::List(verb) => verb.run().await,
         TopicCommand::Describe(verb) => verb.run().await,
+        TopicCommand::Alter(verb) => verb.run().await,
+        TopicCommand::AddPartitions(verb) => verb.run().await,
+        TopicCommand::Trim(verb) => verb.run().await,
         TopicCommand::Delete(verb) => verb.run().await,
         TopicCommand::Produce(verb) => verb.run().await,
         TopicCommand::Consume(verb) => verb.run().await,
@@ -41,7 +53,7 @@ pub async fn run(command: TopicCommand) -> Result<(), Failure> {
 }
 
 /// Splits `key=value`.
-fn key_value(text: &str) -> Result<(String, String), String> {
+pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(format!("'{text}' is not of the form key=value")),

@@ -15,6 +15,7 @@ use super::key_value;
 use crate::cli::connect::Connection;
 use crate::cli::failure::Failure;
 use crate::cli::output::{grouped, note};
+use crate::cli::stop::Stop;
 
 /// A record ends at each newline; all other bytes, carriage returns too, are sent as they are.
 #[derive(Debug, Args)]
@@ -90,6 +91,23 @@ impl CodecName {
     }
 }
 
+/// What ended the input before its time.
+#[derive(Debug)]
+enum End {
+    /// `line` counts from 1.
+    Failed {
+        line: u64,
+        failure: Failure,
+    },
+    Interrupted,
+}
+
+impl End {
+    fn at(line: u64, failure: Failure) -> End {
+        End::Failed { line, failure }
+    }
+}
+
 /// What was acknowledged so far.
 #[derive(Clone, Debug, Default)]
 struct Tally {
@@ -125,9 +143,24 @@ impl Produce {
         let is_shown = std::io::stderr().is_terminal();
         let tally = tokio::spawn(count(queue, is_shown.then_some(started)));
         let (mut lines, reader) = read_lines(input);
-        let sent = self.send_all(&producer, &mut lines, &deliveries).await;
+        let mut stop = Stop::listen()?;
+        // Biased, so that a key that was pressed ends it however fast lines come.
+        let sent = tokio::select! {
+            biased;
+            () = stop.asked() => Err(End::Interrupted),
+            sent = self.send_all(&producer, &mut lines, &deliveries) => sent,
+        };
+        if matches!(sent, Err(End::Interrupted)) {
+            note("finishing what was handed over; again Ctrl-C ends at once");
+        }
         // Whatever ended the input, what was handed over is finished.
-        producer.close().await;
+        tokio::select! {
+            biased;
+            () = stop.asked() => {
+                return Err(Failure::interrupted("stopped at once; records without an acknowledgement may or may not be written"));
+            }
+            () = producer.close() => {}
+        }
         drop(deliveries);
         let tally = tally.await.unwrap_or_default();
         drop(lines);
@@ -161,13 +194,13 @@ impl Produce {
         Ok(())
     }
 
-    /// Sends until the input ends or a record fails. Gives the number of the line at fault with the error.
+    /// Sends until the input ends or a record fails.
     async fn send_all(
         &self,
         producer: &Producer,
         lines: &mut mpsc::Receiver<std::io::Result<Vec<Bytes>>>,
         deliveries: &mpsc::Sender<Delivery>,
-    ) -> Result<(), (u64, Failure)> {
+    ) -> Result<(), End> {
         let delimiter = self.key_delimiter.as_deref().map(unescape);
         let key = self.key.clone().map(Bytes::from);
         let header = |(key, value): &(String, String)| Header {
@@ -177,7 +210,9 @@ impl Produce {
         let headers: Vec<Header> = self.headers.iter().map(header).collect();
         let mut line_count: u64 = 0;
         while let Some(chunk) = lines.recv().await {
-            for line in chunk.map_err(|error| (line_count + 1, Failure::failed(format!("cannot read on: {error}"))))? {
+            for line in
+                chunk.map_err(|error| End::at(line_count + 1, Failure::failed(format!("cannot read on: {error}"))))?
+            {
                 line_count += 1;
                 let (line_key, value) = split_key(line, delimiter.as_deref());
                 let record = ProducerRecord {
@@ -188,11 +223,11 @@ impl Produce {
                     headers: headers.clone(),
                     timestamp: None,
                 };
-                let delivery = producer.send(record).await.map_err(|error| (line_count, error.into()))?;
+                // A place for the delivery comes first: dropped between the two, a written record would not be counted.
                 // The counter ends early only at a failed record: no use in sending more.
-                if deliveries.send(delivery).await.is_err() {
-                    return Ok(());
-                }
+                let Ok(place) = deliveries.reserve().await else { return Ok(()) };
+                let delivery = producer.send(record).await.map_err(|error| End::at(line_count, error.into()))?;
+                place.send(delivery);
             }
         }
         Ok(())
@@ -205,7 +240,7 @@ impl Produce {
     async fn report(
         &self,
         tally: Tally,
-        sent: Result<(), (u64, Failure)>,
+        sent: Result<(), End>,
         reader: tokio::task::JoinHandle<()>,
         started: Instant,
         is_shown: bool,
@@ -227,7 +262,11 @@ impl Produce {
             let failed = grouped(tally.failed_count);
             return Err(Failure::failed(format!("{failed} record(s) not acknowledged: {error}")));
         }
-        sent.map_err(|(line, failure)| failure.at(&format!("line {line}")))
+        match sent {
+            Ok(()) => Ok(()),
+            Err(End::Failed { line, failure }) => Err(failure.at(&format!("line {line}"))),
+            Err(End::Interrupted) => Err(Failure::interrupted("interrupted: what was read and not sent is left out")),
+        }
     }
 }
 

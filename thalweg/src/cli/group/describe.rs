@@ -1,36 +1,22 @@
-//! `thalweg group`: consumer groups.
+//! `thalweg group describe`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
-use thalweg_client::admin::{Admin, GroupDescription, GroupListing, GroupMember};
+use thalweg_client::Client;
+use thalweg_client::admin::{GroupDescription, GroupMember};
 use thalweg_client::consumer::{CommittedOffset, topic_partition};
-use thalweg_client::{Client, ClientError, Isolation, OffsetSpec};
-use thalweg_model::{ErrorCode, Offset, TopicPartition};
+use thalweg_model::TopicPartition;
 
-use super::connect::Connection;
-use super::failure::Failure;
-use super::output::{Format, Output, Table, list, print_json, print_line};
+use super::lag::{self, Lag};
+use crate::cli::connect::Connection;
+use crate::cli::failure::Failure;
+use crate::cli::output::{Output, Table, grouped, list, print_line, print_value};
+use crate::cli::time;
 
-#[derive(Debug, Subcommand)]
-pub enum GroupCommand {
-    /// List groups
-    List(List),
-    /// Show a group's members, stored offsets and lag
-    Describe(Describe),
-}
-
-#[derive(Debug, Args)]
-pub struct List {
-    /// Only ids that contain this
-    filter: Option<String>,
-    #[command(flatten)]
-    connection: Connection,
-    #[command(flatten)]
-    output: Output,
-}
-
+/// TIME-LAG is how long ago the first record was written that the group has not read; "total lag" counts records. Both
+/// are 0 where everything is read.
 #[derive(Debug, Args)]
 pub struct Describe {
     #[arg(required = true, value_name = "GROUP")]
@@ -41,77 +27,32 @@ pub struct Describe {
     output: Output,
 }
 
-pub async fn run(command: GroupCommand) -> Result<(), Failure> {
-    match command {
-        GroupCommand::List(verb) => verb.run().await,
-        GroupCommand::Describe(verb) => verb.run().await,
-    }
-}
-
-impl List {
-    async fn run(self) -> Result<(), Failure> {
-        let mut groups = self.connection.open().await?.admin().groups().await?;
-        if let Some(filter) = &self.filter {
-            groups.retain(|group| group.group_id.contains(filter.as_str()));
-        }
-        match self.output.format {
-            Format::Json => {
-                let entry = |group: &GroupListing| {
-                    json!({
-                        "group": group.group_id,
-                        "state": group.state,
-                        "type": group.kind,
-                        "protocol_type": group.protocol_type,
-                        "coordinator": group.coordinator.0,
-                    })
-                };
-                print_json(&groups.iter().map(entry).collect())
-            }
-            Format::Table => {
-                let mut table = Table::new(&["GROUP", "STATE"]);
-                for group in groups {
-                    table.row(vec![group.group_id, group.state]);
-                }
-                table.print()
-            }
-            Format::Wide => {
-                let mut table = Table::new(&["GROUP", "STATE", "TYPE", "PROTOCOL-TYPE", "COORDINATOR"]);
-                for group in groups {
-                    let coordinator = group.coordinator.to_string();
-                    table.row(vec![group.group_id, group.state, group.kind, group.protocol_type, coordinator]);
-                }
-                table.print()
-            }
-        }
-    }
-}
-
 /// Everything that is shown of a group.
 struct Described {
     group: GroupDescription,
     committed: BTreeMap<TopicPartition, CommittedOffset>,
     /// Partitions with a stored offset or a reader.
-    ends: BTreeMap<TopicPartition, Offset>,
+    lags: BTreeMap<TopicPartition, Lag>,
     /// Index into the members.
     readers: BTreeMap<TopicPartition, usize>,
 }
 
 impl Describe {
-    async fn run(self) -> Result<(), Failure> {
+    pub async fn run(self) -> Result<(), Failure> {
         let client = self.connection.open().await?;
         let mut values = Vec::new();
         for (i, group_id) in self.groups.iter().enumerate() {
             let described = Described::ask(&client, group_id).await?;
-            if self.output.format == Format::Json {
+            if self.output.format.is_data() {
                 values.push(described.json());
                 continue;
             }
             if i > 0 {
                 print_line("")?;
             }
-            described.print(self.output.format == Format::Wide)?;
+            described.print(self.output.format.is_wide())?;
         }
-        if self.output.format == Format::Json { print_json(&values.into()) } else { Ok(()) }
+        if self.output.format.is_data() { print_value(self.output.format, &values.into()) } else { Ok(()) }
     }
 }
 
@@ -129,22 +70,18 @@ impl Described {
             }
         }
         let partitions: BTreeSet<TopicPartition> = committed.keys().chain(readers.keys()).cloned().collect();
-        let ends = log_ends(client, &admin, partitions).await?;
-        Ok(Described { group, committed, ends, readers })
-    }
-
-    fn partitions(&self) -> BTreeSet<&TopicPartition> {
-        self.committed.keys().chain(self.readers.keys()).collect()
-    }
-
-    /// Records that are not read yet; without a stored offset nobody knows.
-    fn lag(&self, tp: &TopicPartition) -> Option<i64> {
-        let committed = self.committed.get(tp)?.offset;
-        Some(self.ends.get(tp)?.since(committed).max(0))
+        let offsets = committed.iter().map(|(tp, committed)| (tp.clone(), committed.offset)).collect();
+        let lags = lag::measure(client, &partitions, &offsets).await?;
+        Ok(Described { group, committed, lags, readers })
     }
 
     fn total_lag(&self) -> i64 {
-        self.partitions().into_iter().filter_map(|tp| self.lag(tp)).sum()
+        self.lags.values().filter_map(|lag| lag.records).sum()
+    }
+
+    /// Of the partition that is furthest behind.
+    fn time_lag_ms(&self) -> Option<i64> {
+        self.lags.values().filter_map(|lag| lag.ms).max()
     }
 
     fn print(&self, is_wide: bool) -> Result<(), Failure> {
@@ -154,12 +91,12 @@ impl Described {
         summary.row(vec!["assignor".into(), list(Some(&group.protocol).filter(|name| !name.is_empty()))]);
         summary.row(vec!["coordinator".into(), format!("broker {}", group.coordinator)]);
         summary.row(vec!["members".into(), group.members.len().to_string()]);
-        summary.row(vec!["total lag".into(), self.total_lag().to_string()]);
+        summary.row(vec!["total lag".into(), format!("{} record(s)", grouped(self.total_lag().unsigned_abs()))]);
+        summary.row(vec!["time lag".into(), self.time_lag_ms().map_or("-".to_owned(), time::span)]);
         summary.print()?;
-        let partitions = self.partitions();
-        if !partitions.is_empty() {
+        if !self.lags.is_empty() {
             print_line("")?;
-            self.print_partitions(partitions, is_wide)?;
+            self.print_partitions(is_wide)?;
         }
         if !group.members.is_empty() {
             print_line("")?;
@@ -168,13 +105,13 @@ impl Described {
         Ok(())
     }
 
-    fn print_partitions(&self, partitions: BTreeSet<&TopicPartition>, is_wide: bool) -> Result<(), Failure> {
-        let mut headings = vec!["TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "HOST"];
+    fn print_partitions(&self, is_wide: bool) -> Result<(), Failure> {
+        let mut headings = vec!["TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "TIME-LAG", "CLIENT", "HOST"];
         if is_wide {
             headings.extend(["MEMBER", "METADATA"]);
         }
         let mut table = Table::new(&headings);
-        for tp in partitions {
+        for (tp, lag) in &self.lags {
             let text = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
             let reader = self.readers.get(tp).and_then(|i| self.group.members.get(*i));
             let committed = self.committed.get(tp);
@@ -182,8 +119,9 @@ impl Described {
                 tp.topic.to_string(),
                 tp.partition.to_string(),
                 text(committed.map(|committed| committed.offset.to_string())),
-                text(self.ends.get(tp).map(|end| end.to_string())),
-                text(self.lag(tp).map(|lag| lag.to_string())),
+                text(lag.end.map(|end| end.to_string())),
+                text(lag.records.map(|records| records.to_string())),
+                text(lag.ms.map(time::span)),
                 text(reader.map(|member| member.client_id.clone())),
                 text(reader.map(|member| member.client_host.clone())),
             ];
@@ -219,15 +157,16 @@ impl Described {
     }
 
     fn json(&self) -> Value {
-        let partition = |tp: &TopicPartition| {
+        let partition = |(tp, lag): (&TopicPartition, &Lag)| {
             let committed = self.committed.get(tp);
             json!({
                 "topic": tp.topic.as_str(),
                 "partition": tp.partition.0,
                 "committed_offset": committed.map(|committed| committed.offset.0),
                 "metadata": committed.map(|committed| committed.metadata.as_str()),
-                "log_end_offset": self.ends.get(tp).map(|end| end.0),
-                "lag": self.lag(tp),
+                "log_end_offset": lag.end.map(|end| end.0),
+                "lag": lag.records,
+                "time_lag_ms": lag.ms,
                 "member": self.readers.get(tp).and_then(|i| self.group.members.get(*i)).map(|m| m.member_id.as_str()),
             })
         };
@@ -248,35 +187,9 @@ impl Described {
             "assignor": self.group.protocol,
             "coordinator": self.group.coordinator.0,
             "total_lag": self.total_lag(),
-            "partitions": self.partitions().into_iter().map(partition).collect::<Vec<_>>(),
+            "time_lag_ms": self.time_lag_ms(),
+            "partitions": self.lags.iter().map(partition).collect::<Vec<_>>(),
             "members": self.group.members.iter().map(member).collect::<Vec<_>>(),
         })
     }
-}
-
-/// The ends of these partitions; those of topics that are gone are left out.
-async fn log_ends(
-    client: &Client,
-    admin: &Admin,
-    partitions: BTreeSet<TopicPartition>,
-) -> Result<BTreeMap<TopicPartition, Offset>, Failure> {
-    let mut wanted = BTreeMap::new();
-    let mut counts: BTreeMap<String, i32> = BTreeMap::new();
-    for tp in partitions {
-        let topic = tp.topic.as_str();
-        if !counts.contains_key(topic) {
-            let count = match admin.topic(topic).await {
-                Ok(info) => info.partition_count(),
-                Err(ClientError::UnknownTopic { .. }) => 0,
-                Err(ClientError::Broker { code: ErrorCode::TopicAuthorizationFailed, .. }) => 0,
-                Err(error) => return Err(error.into()),
-            };
-            counts.insert(topic.to_owned(), count);
-        }
-        if counts.get(topic).is_some_and(|count| tp.partition.0 < *count) {
-            wanted.insert(tp, OffsetSpec::Latest);
-        }
-    }
-    let listed = client.list_offsets(&wanted, Isolation::ReadUncommitted).await?;
-    Ok(listed.into_iter().map(|(tp, listed)| (tp, listed.offset)).collect())
 }

@@ -1,0 +1,173 @@
+//! The verbs against a node: what each does, and what it says to a wrong use.
+
+use std::time::Instant;
+
+use serde_json::json;
+use thalweg_tests::{Cli, Node};
+
+fn node_with(lines: u32) -> Option<(Node, Cli)> {
+    let node = Node::own(&[])?;
+    let cli = Cli::at(node.addr());
+    cli.ok("topic create t -p 2");
+    let text: String = (0..lines).map(|i| format!("{i}\n")).collect();
+    cli.ok_with("topic produce t -p 0", text.as_bytes());
+    Some((node, cli))
+}
+
+#[test]
+fn topic_alter_sets_unsets_and_refuses_what_the_broker_does_not_know() {
+    let Some((_node, cli)) = node_with(0) else { return };
+    let value = |key: &str| {
+        let described = cli.json("topic describe t");
+        let configs = described[0]["configs"].as_array().unwrap().clone();
+        configs.into_iter().find(|config| config["name"] == key).unwrap()
+    };
+    cli.ok("topic alter t --set retention.ms=5000 --append cleanup.policy=compact");
+    assert_eq!((&value("retention.ms")["value"], &value("retention.ms")["source"]), (&json!("5000"), &json!("topic")));
+    assert_eq!(value("cleanup.policy")["value"], "delete,compact");
+    cli.ok("topic alter t --unset retention.ms --subtract cleanup.policy=compact --dry-run");
+    assert_eq!(value("retention.ms")["value"], "5000", "a dry run changes nothing");
+    cli.ok("topic alter t --unset retention.ms");
+    assert_eq!(value("retention.ms")["source"], "default");
+    let ran = cli.run("topic alter t --set retention.mss=1");
+    assert!(ran.code == 1 && ran.err.contains("retention.ms"), "{}", ran.err);
+    assert_eq!(cli.run("topic alter gone --set retention.ms=1").code, 3);
+}
+
+#[test]
+fn topics_grow_but_never_shrink() {
+    let Some((_node, cli)) = node_with(0) else { return };
+    let count = || cli.json("topic list t")[0]["partitions"].as_i64().unwrap();
+    cli.ok("topic add-partitions t --by 2");
+    assert_eq!(count(), 4);
+    cli.ok("topic add-partitions t --to 6");
+    assert_eq!(count(), 6);
+    for line in ["topic add-partitions t --to 6", "topic add-partitions t --to 1"] {
+        let ran = cli.run(line);
+        assert!(ran.code == 1 && ran.err.contains("only grow"), "{line}: {}", ran.err);
+    }
+    assert_eq!(cli.run("topic add-partitions gone --by 1").code, 3);
+    assert_eq!(count(), 6);
+}
+
+#[test]
+fn trim_deletes_what_it_showed_and_nothing_else() {
+    let Some((_node, cli)) = node_with(10) else { return };
+    let expected = json!([{"topic": "t", "partition": 0, "from": 0, "to": 4, "deleted": 4}]);
+    assert_eq!(cli.json("topic trim t:0 --to 4 --dry-run"), expected);
+    assert_eq!(cli.ok("topic consume t -e").out.lines().count(), 10, "a dry run deletes nothing");
+    assert_eq!(cli.json("topic trim t:0 --to 4"), expected);
+    assert_eq!(cli.ok("topic consume t -e -p 0").out, "4\n5\n6\n7\n8\n9\n");
+    cli.ok("topic trim t --to 1d");
+    assert_eq!(cli.ok("topic consume t -e").out.lines().count(), 6, "nothing is a day old");
+    cli.ok("topic trim t --to latest");
+    assert_eq!(cli.ok("topic consume t -e").out, "");
+    assert_eq!(cli.run("topic trim t:2 --to 4").code, 3);
+    assert_eq!(cli.run("topic trim gone --to 4").code, 3);
+}
+
+/// Goal: lag in time is the age of the oldest unread record. Method: its bounds, measured around the produce.
+#[test]
+fn describe_tells_lag_in_records_and_in_time() {
+    let before = Instant::now();
+    let Some((_node, cli)) = node_with(10) else { return };
+    let written = Instant::now();
+    cli.ok("topic consume t -G g -c 4");
+    let waited_ms = i64::try_from(written.elapsed().as_millis()).unwrap();
+    let group = cli.json("group describe g")[0].clone();
+    let bound_ms = i64::try_from(before.elapsed().as_millis()).unwrap();
+    assert_eq!(group["total_lag"], 6);
+    let lag_ms = group["time_lag_ms"].as_i64().unwrap();
+    assert!((waited_ms..=bound_ms).contains(&lag_ms), "{lag_ms} is not within {waited_ms}..={bound_ms}");
+    let of = |partition: usize| group["partitions"][partition].clone();
+    assert_eq!((&of(0)["committed_offset"], &of(0)["lag"]), (&json!(4), &json!(6)));
+    assert_eq!((&of(1)["lag"], &of(1)["time_lag_ms"]), (&json!(0), &json!(0)), "nothing is unread there");
+    cli.ok("topic consume t -G g -e");
+    let group = cli.json("group describe g")[0].clone();
+    assert_eq!((&group["total_lag"], &group["time_lag_ms"]), (&json!(0), &json!(0)));
+    assert_eq!(cli.run("group describe gone").code, 3);
+}
+
+#[test]
+fn seek_moves_an_idle_group_to_any_place() {
+    let Some((_node, cli)) = node_with(10) else { return };
+    cli.ok("topic consume t -G g -c 4");
+    let to = |words: &str| {
+        let moves = cli.json(&format!("group seek g {words}"));
+        let of = |i: usize| (moves[i]["from"].as_i64().unwrap(), moves[i]["to"].as_i64().unwrap());
+        of(0)
+    };
+    assert_eq!(to("--to latest --dry-run"), (4, 10));
+    assert_eq!(to("--to earliest"), (4, 0), "the dry run changed nothing");
+    assert_eq!(to("--to +3"), (0, 3));
+    assert_eq!(to("--to -1"), (3, 2));
+    assert_eq!(to("--to 99"), (2, 10), "the log ends there");
+    assert_eq!(to("--to 1h"), (10, 0), "everything is younger");
+    assert_eq!(to("--to 2999-01-01"), (0, 10), "everything is older");
+    assert_eq!(to("--to 7 -t t:0"), (10, 7));
+    assert_eq!(cli.ok("topic consume t -G g -e").out, "7\n8\n9\n");
+    assert_eq!(cli.run("group seek g --to 1 -t t:2").code, 3);
+    assert_eq!(cli.run("group seek g --to 1 -t gone").code, 3);
+    assert_eq!(cli.run("group seek gone --to 1").code, 3);
+    let moves = cli.json("group seek new --to 5 -t t:0");
+    assert_eq!(moves, json!([{"topic": "t", "partition": 0, "from": null, "to": 5, "delta": null}]));
+    assert_eq!(cli.ok("topic consume t -G new -e").out, "5\n6\n7\n8\n9\n");
+}
+
+/// Goal: offsets move under a living member, which then goes on from there, and its old commits do not undo it.
+#[test]
+fn seek_refuses_living_members_unless_told_and_then_they_go_on_from_there() {
+    let Some((_node, cli)) = node_with(5) else { return };
+    let mut member = cli.start("topic consume t -G g");
+    let first: Vec<String> = (0..5).map(|_| member.line()).collect();
+    assert_eq!(first, ["0", "1", "2", "3", "4"]);
+    let ran = cli.run("group seek g --to earliest -t t");
+    assert!(ran.code == 1 && ran.err.contains("--live") && ran.err.contains("1 member"), "{}", ran.err);
+    let ran = cli.ok("group seek g --to 2 -t t:0 --live");
+    assert!(ran.err.contains("fenced 1 member"), "{}", ran.err);
+    let again: Vec<String> = (0..3).map(|_| member.line()).collect();
+    assert_eq!(again, ["2", "3", "4"]);
+    member.signal(rustix::process::Signal::TERM);
+    assert_eq!(member.end().code, 0);
+    let group = cli.json("group describe g")[0].clone();
+    assert_eq!(group["partitions"][0]["committed_offset"], 5, "the member commits on as before");
+}
+
+#[test]
+fn groups_and_offsets_are_deleted_when_nobody_uses_them() {
+    let Some((_node, cli)) = node_with(5) else { return };
+    cli.ok("topic consume t -G g -e");
+    assert_eq!(cli.run("group offset-delete g -t other").code, 3);
+    cli.ok("group offset-delete g -t t:0");
+    assert_eq!(cli.ok("topic consume t -G g -e").out.lines().count(), 5, "the group begins anew");
+    let mut member = cli.start("topic consume t -G live");
+    member.line();
+    cli.ok("group seek live --to 3 -t t:0 --live");
+    let ran = cli.run("group offset-delete live -t t");
+    assert!(ran.code == 1 && ran.err.contains("subscribed"), "{}", ran.err);
+    assert!(cli.run("group delete live").err.contains("has members"));
+    cli.ok("group delete g");
+    assert_eq!(cli.run("group describe g").code, 3);
+    assert_eq!(cli.run("group delete g").code, 3);
+    cli.ok("group delete g --if-exists");
+}
+
+#[test]
+fn the_cluster_and_its_brokers_describe_themselves() {
+    let Some((_node, cli)) = node_with(5) else { return };
+    let info = cli.json("cluster info");
+    assert_eq!((&info["topics"], &info["partitions"], &info["controller"]), (&json!(1), &json!(2), &json!(1)));
+    assert_eq!(cli.json("cluster health")["healthy"], true);
+    let broker = cli.json("broker describe 1")[0].clone();
+    assert_eq!((&broker["leaders"], &broker["replicas"], &broker["out_of_sync"]), (&json!(2), &json!(2), &json!(0)));
+    assert!(broker["log_dirs"][0]["size_bytes"].as_u64().unwrap() > 0);
+    let ran = cli.run("broker describe 9");
+    assert!(ran.code == 3 && ran.err.contains("there are 1"), "{}", ran.err);
+    cli.ok("cluster config set -c log.retention.ms=123456");
+    assert_eq!(cli.ok("cluster config get log.retention.ms").out, "123456\n");
+    cli.ok("cluster config set --unset log.retention.ms");
+    assert_ne!(cli.ok("cluster config get log.retention.ms").out, "123456\n");
+    assert_eq!(cli.run("cluster config set -c no.such=1").code, 1);
+    assert_eq!(cli.run("cluster config get no.such").code, 3);
+    assert_eq!(cli.run("cluster config set -c log.retention.ms=1 --broker 9").code, 3);
+}

@@ -1,0 +1,30 @@
+//! `thalweg cluster`: the whole of it.
+
+mod config;
+mod health;
+mod info;
+
+use clap::Subcommand;
+
+pub use config::known as known_broker;
+
+use super::failure::Failure;
+
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Show the cluster's id, brokers and counts
+    Info(info::Info),
+    /// Say whether every partition has its leader and copies; exit code 0 only if so
+    Health(health::Health),
+    /// Look at and change what brokers use where a topic says nothing
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+}
+
+pub async fn run(command: ClusterCommand) -> Result<(), Failure> {
+    match command {
+        ClusterCommand::Info(verb) => verb.run().await,
+        ClusterCommand::Health(verb) => verb.run().await,
+        ClusterCommand::Config(command) => config::run(command).await,
+    }
+}
