@@ -34,7 +34,7 @@ pub fn segment_recovery(data: &[u8]) {
     if second < log.len() {
         put(&disk, &format!("/data/topic-0/{:020}.log", head[1] >> 2), &log[second..]);
     }
-    let points = OffsetCheckpoint::from([(tp(), Offset(i64::from(head[0])))]);
+    let points = OffsetCheckpoint::from_iter([(tp(), Offset(i64::from(head[0])))]);
     checkpoint::write_offsets(&disk, &Path::new("/data").join(RECOVERY_POINT), &points).expect("the disk works");
     put(&disk, "/data/meta.properties", b"version=1\ncluster.id=c\nnode.id=1\n");
 
@@ -75,7 +75,7 @@ pub fn segment_recovery(data: &[u8]) {
 /// The small files of a log dir and of a partition, each holding the given bytes.
 pub fn checkpoint_files(data: &[u8]) {
     let disk = SimDisk::new();
-    if let Ok(offsets) = bounded("offsets", offsets_bound(data), || checkpoint::parse_offsets(data)) {
+    if let Ok(offsets) = bounded("offsets", memory_bound(data.len()), || OffsetCheckpoint::parse(data.to_vec())) {
         checkpoint::write_offsets(&disk, Path::new("/again"), &offsets).expect("the disk works");
         let again = checkpoint::read_offsets(&disk, Path::new("/again")).expect("what was written reads");
         assert_eq!(again, Some(offsets));
@@ -88,7 +88,7 @@ pub fn checkpoint_files(data: &[u8]) {
     for name in SMALL_FILES {
         let disk = SimDisk::new();
         put(&disk, &format!("/data/{name}"), data);
-        let bound = if OFFSET_FILES.contains(&name) { offsets_bound(data) } else { memory_bound(data.len()) };
+        let bound = memory_bound(data.len());
         match bounded(name, bound, || open_dir(&disk)) {
             Ok(dir) => {
                 let _ = bounded(name, bound, || dir.high_watermarks()).expect("any bytes give an answer");
@@ -162,14 +162,6 @@ fn memory_bound(length: usize) -> usize {
     4 * length + (64 << 10)
 }
 
-/// A partition's offset is a map entry of its own, however short its line.
-fn offsets_bound(data: &[u8]) -> usize {
-    let lines = data.iter().filter(|byte| **byte == b'\n').count();
-    memory_bound(data.len()) + OFFSET_ENTRY * lines
-}
-
-/// A topic name's allocation (16 and the name), and the entry's 32 bytes in a tree of half full nodes.
-const OFFSET_ENTRY: usize = 96;
 const TOPIC_ID: TopicId = TopicId([7; 16]);
 const DERIVED: [&str; 5] = [
     "00000000000000000000.index",
@@ -188,5 +180,3 @@ const SMALL_FILES: [&str; 8] = [
     "topic-0/partition.metadata",
     "topic-0/leader-epoch-checkpoint",
 ];
-const OFFSET_FILES: [&str; 3] =
-    ["recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"];

@@ -15,6 +15,14 @@ impl TopicName {
     /// # Errors
     /// Says which rule the name breaks; whoever chose the name is at fault.
     pub fn new(name: &str) -> Result<TopicName, TopicNameError> {
+        TopicName::check(name).map(|()| TopicName(Arc::from(name)))
+    }
+
+    /// Whether [`TopicName::new`] takes it.
+    ///
+    /// # Errors
+    /// As [`TopicName::new`].
+    pub fn check(name: &str) -> Result<(), TopicNameError> {
         if name.is_empty() {
             return Err(TopicNameError::Empty);
         }
@@ -26,7 +34,7 @@ impl TopicName {
         }
         match name.chars().find(|c| !matches!(c, 'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '_' | '-')) {
             Some(character) => Err(TopicNameError::Character { character }),
-            None => Ok(TopicName(Arc::from(name))),
+            None => Ok(()),
         }
     }
 

@@ -4,11 +4,9 @@
 //! `replication-offset-checkpoint`, `log-start-offset-checkpoint`, `cleaner-offset-checkpoint`) have
 //! lines of `topic partition offset`; a `leader-epoch-checkpoint` has `epoch start_offset`.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use thalweg_model::{Offset, PartitionIndex, TopicName, TopicPartition};
 use thalweg_world::disk::{Disk, OpenMode};
 
 /// Up to where each partition of a log dir is known synced.
@@ -20,8 +18,7 @@ pub const LOG_START: &str = "log-start-offset-checkpoint";
 /// Up to where each partition is compacted.
 pub const CLEANER: &str = "cleaner-offset-checkpoint";
 
-/// Offsets by partition, as one checkpoint file holds them.
-pub type OffsetCheckpoint = BTreeMap<TopicPartition, Offset>;
+pub use crate::offset_checkpoint::OffsetCheckpoint;
 
 /// Reads an offset checkpoint; `Ok(None)` if there is no such file.
 ///
@@ -29,7 +26,7 @@ pub type OffsetCheckpoint = BTreeMap<TopicPartition, Offset>;
 /// [`CheckpointError::Malformed`]: the file is there and says nothing that can be trusted.
 pub fn read_offsets(disk: &dyn Disk, path: &Path) -> Result<Option<OffsetCheckpoint>, CheckpointError> {
     match read_small(disk, path)? {
-        Some(bytes) => parse_offsets(&bytes).map(Some),
+        Some(bytes) => OffsetCheckpoint::parse(bytes).map(Some),
         None => Ok(None),
     }
 }
@@ -39,34 +36,15 @@ pub fn read_offsets(disk: &dyn Disk, path: &Path) -> Result<Option<OffsetCheckpo
 /// # Errors
 /// Whatever the file system says; the old file is then still whole.
 pub fn write_offsets(disk: &dyn Disk, path: &Path, offsets: &OffsetCheckpoint) -> io::Result<()> {
-    let mut text = format!("{VERSION}\n{}\n", offsets.len());
-    for (tp, offset) in offsets {
-        text.push_str(&format!("{} {} {offset}\n", tp.topic, tp.partition));
+    let mut text = format!("{VERSION}\n{}\n", offsets.iter().count());
+    for (topic, partition, offset) in offsets.iter() {
+        text.push_str(&format!("{topic} {partition} {offset}\n"));
     }
     replace(disk, path, text.as_bytes())
 }
 
-/// Reads the text of an offset checkpoint. The same partition twice is an error, as is any line that Kafka would not write.
-///
-/// # Errors
-/// [`CheckpointError::Malformed`] names the line.
-pub fn parse_offsets(bytes: &[u8]) -> Result<OffsetCheckpoint, CheckpointError> {
-    let mut offsets = OffsetCheckpoint::new();
-    parse_lines(bytes, |words| {
-        let topic = TopicName::new(words.next()?).ok()?;
-        let partition = PartitionIndex(number(words.next()?)?);
-        let offset = Offset(number(words.next()?)?);
-        (words.next().is_none() && offsets.insert(TopicPartition::new(topic, partition), offset).is_none())
-            .then_some(())
-    })?;
-    Ok(offsets)
-}
-
-/// Reads the frame of a checkpoint file, gives each line's words to `line`, which answers `None` to refuse it.
-pub(crate) fn parse_lines(
-    bytes: &[u8],
-    mut line: impl FnMut(&mut std::str::Split<'_, char>) -> Option<()>,
-) -> Result<(), CheckpointError> {
+/// Reads the frame of a checkpoint file, gives each line to `line`, which answers `None` to refuse it.
+pub(crate) fn parse_lines(bytes: &[u8], mut line: impl FnMut(&str) -> Option<()>) -> Result<(), CheckpointError> {
     let malformed = |number: usize| CheckpointError::Malformed { line: number };
     let text = std::str::from_utf8(bytes).map_err(|_| malformed(0))?;
     // A text that was cut short must not pass for a shorter list.
@@ -79,7 +57,7 @@ pub(crate) fn parse_lines(
     let mut seen = 0;
     for text in lines {
         seen += 1;
-        line(&mut text.split(' ')).ok_or(malformed(seen + 2))?;
+        line(text).ok_or(malformed(seen + 2))?;
     }
     if seen == count { Ok(()) } else { Err(malformed(2)) }
 }
@@ -147,8 +125,10 @@ const SMALL_LEN_MAX: u64 = 64 << 20;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use thalweg_model::{Offset, PartitionIndex, TopicName, TopicPartition};
     use thalweg_world::disk::SimDisk;
+
+    use super::*;
 
     fn tp(topic: &str, partition: i32) -> TopicPartition {
         TopicPartition::new(TopicName::new(topic).unwrap(), PartitionIndex(partition))
@@ -157,7 +137,7 @@ mod tests {
     #[test]
     fn offsets_read_back_in_kafkas_form() {
         let disk = SimDisk::new();
-        let offsets = OffsetCheckpoint::from([(tp("a", 0), Offset(5)), (tp("b-1", 12), Offset(i64::MAX))]);
+        let offsets = OffsetCheckpoint::from_iter([(tp("a", 0), Offset(5)), (tp("b-1", 12), Offset(i64::MAX))]);
         write_offsets(&disk, Path::new("/c"), &offsets).unwrap();
         assert_eq!(disk.contents(Path::new("/c")).unwrap(), b"0\n2\na 0 5\nb-1 12 9223372036854775807\n");
         assert_eq!(read_offsets(&disk, Path::new("/c")).unwrap(), Some(offsets));
@@ -180,7 +160,7 @@ mod tests {
             ("0\n1\na/b 0 5\n", 3),
             ("0\n2\na 0 5\na 0 6\n", 4),
         ] {
-            match parse_offsets(text.as_bytes()) {
+            match OffsetCheckpoint::parse(text.as_bytes().to_vec()) {
                 Err(CheckpointError::Malformed { line: named }) if line == named => {}
                 // Cutting at the last line break turns these two into a missing second line.
                 Err(CheckpointError::Malformed { line: 2 }) if text == "0\n" => {}

@@ -91,11 +91,11 @@ impl DirState {
     }
 
     pub fn recovery_point(&self, tp: &TopicPartition) -> Option<Offset> {
-        self.checkpoints().recovery_points.get(tp).copied()
+        self.checkpoints().recovery_points.get(tp)
     }
 
     pub fn log_start(&self, tp: &TopicPartition) -> Option<Offset> {
-        self.checkpoints().log_starts.get(tp).copied()
+        self.checkpoints().log_starts.get(tp)
     }
 
     /// Whether a log of this partition is open; two writers would destroy each other's bytes.
@@ -119,7 +119,7 @@ impl DirState {
     pub fn forget(&self, tp: &TopicPartition) -> io::Result<()> {
         let mut checkpoints = self.checkpoints();
         checkpoints.open.remove(tp);
-        let known = checkpoints.recovery_points.remove(tp).is_some() | checkpoints.log_starts.remove(tp).is_some();
+        let known = checkpoints.recovery_points.remove(tp) | checkpoints.log_starts.remove(tp);
         if known { self.write(&mut checkpoints) } else { Ok(()) }
     }
 
@@ -133,7 +133,7 @@ impl DirState {
     /// The view must show the lower flushed offset already: whoever writes the file next reads it there.
     pub fn lower_recovery_point(&self, tp: &TopicPartition, offset: Offset) -> io::Result<()> {
         let mut checkpoints = self.checkpoints();
-        if checkpoints.recovery_points.get(tp).is_none_or(|point| *point <= offset) {
+        if checkpoints.recovery_points.get(tp).is_none_or(|point| point <= offset) {
             return Ok(());
         }
         self.write(&mut checkpoints)

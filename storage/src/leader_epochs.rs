@@ -108,7 +108,8 @@ impl LeaderEpochs {
     /// [`CheckpointError::Malformed`] names the line.
     pub fn parse(bytes: &[u8]) -> Result<LeaderEpochs, CheckpointError> {
         let mut entries: Vec<EpochEntry> = Vec::new();
-        checkpoint::parse_lines(bytes, |words| {
+        checkpoint::parse_lines(bytes, |line| {
+            let mut words = line.split(' ');
             let epoch = LeaderEpoch(checkpoint::number(words.next()?)?);
             let start_offset = Offset(checkpoint::number(words.next()?)?);
             let grows = entries.last().is_none_or(|last| last.epoch < epoch && last.start_offset < start_offset);

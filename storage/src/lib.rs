@@ -19,6 +19,7 @@ mod leader_epochs;
 mod log_dir;
 mod log_reader;
 mod meta_properties;
+mod offset_checkpoint;
 mod offset_index;
 mod partition_log;
 mod place;

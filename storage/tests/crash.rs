@@ -408,7 +408,7 @@ impl Life {
     }
 
     fn high_watermark(&mut self, dir: &thalweg_storage::LogDir, offset: i64) -> Stop {
-        dir.write_high_watermarks(&OffsetCheckpoint::from([(tp(), Offset(offset))])).map_err(drop)?;
+        dir.write_high_watermarks(&OffsetCheckpoint::from_iter([(tp(), Offset(offset))])).map_err(drop)?;
         self.promise.high_watermark = offset;
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! The log directories of this broker: identity, recovery, placement.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -8,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thalweg_model::{NodeId, Offset, TopicId, TopicPartition};
 use thalweg_proto::v1;
+use thalweg_storage::checkpoint::OffsetCheckpoint;
 use thalweg_storage::{DirIdentity, LogConfig, LogDir, LogDirConfig, LogDirError, OpenError, PartitionLog, checkpoint};
 use thalweg_world::disk::Disk;
 use tokio::sync::watch;
@@ -21,7 +21,7 @@ pub struct Dirs {
     disk: Arc<dyn Disk>,
     dirs: Vec<Arc<LogDir>>,
     /// High watermarks as the last life left them: lower bounds.
-    high_watermarks: HashMap<TopicPartition, Offset>,
+    high_watermarks: Vec<OffsetCheckpoint>,
     /// How many partitions each directory holds, in the order of `dirs`.
     loads: Vec<AtomicUsize>,
 }
@@ -110,9 +110,9 @@ impl Dirs {
         if let (true, Some(error)) = (dirs.is_empty(), failed) {
             return Err(error);
         }
-        let mut high_watermarks = HashMap::new();
+        let mut high_watermarks = Vec::new();
         for dir in &dirs {
-            high_watermarks.extend(dir.high_watermarks()?);
+            high_watermarks.push(dir.high_watermarks()?);
             dir.remove_deleted()?;
         }
         let loads = dirs.iter().map(|_| AtomicUsize::new(0)).collect();
@@ -144,7 +144,7 @@ impl Dirs {
     }
 
     pub fn high_watermark(&self, tp: &TopicPartition) -> Offset {
-        self.high_watermarks.get(tp).copied().unwrap_or(Offset::ZERO)
+        self.high_watermarks.iter().find_map(|stored| stored.get(tp)).unwrap_or(Offset::ZERO)
     }
 
     /// Opens every partition that is here, on several threads per directory. Blocks. Logs that cannot be opened are left
