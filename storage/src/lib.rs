@@ -26,6 +26,7 @@ mod place;
 mod producer_replay;
 mod producer_snapshot;
 mod producer_state;
+mod recent_batches;
 mod record_time;
 pub mod recovery;
 pub mod retention;

@@ -6,12 +6,11 @@
 //! and ignores what follows the producers; we put the other four batches there, so that a repeat is
 //! known after a restart as it was before (REPLICATION P3). A snapshot by Kafka has no such part.
 
-use std::collections::VecDeque;
-
 use thalweg_model::{Offset, ProducerEpoch, ProducerId, Timestamp};
 
 use crate::config::LogConfig;
-use crate::producer_state::{BATCHES_KEPT, Producer, ProducerState, StoredBatch};
+use crate::producer_state::{Producer, ProducerState};
+use crate::recent_batches::{BATCHES_KEPT, RecentBatches, StoredBatch};
 
 /// The bytes of a snapshot file.
 pub(crate) fn encode(state: &ProducerState) -> Vec<u8> {
@@ -35,11 +34,9 @@ pub(crate) fn encode(state: &ProducerState) -> Vec<u8> {
     for producer in state.producers.values() {
         out.extend_from_slice(&producer.last_time.to_be_bytes());
         out.extend_from_slice(&producer.last_touch.0.to_be_bytes());
-        let older = producer.batches.len().saturating_sub(1);
-        out.push(u8::try_from(older).unwrap_or(0));
-        for batch in producer.batches.iter().take(older) {
-            put_batch(&mut out, batch);
-        }
+        let older = producer.batches.older();
+        out.push(u8::try_from(older.len()).unwrap_or(0));
+        older.iter().for_each(|batch| put_batch(&mut out, batch));
     }
     put_count(&mut out, state.completed.len());
     for (first, marker) in &state.completed {
@@ -134,10 +131,9 @@ impl Reader<'_> {
         if !id.is_some() || last_offset >= end || first >= end {
             return None;
         }
-        let mut batches = VecDeque::new();
+        let mut batches = RecentBatches::default();
         if last_offset >= Offset::ZERO && last_sequence >= 0 {
-            batches.reserve_exact(1);
-            batches.push_back(checked(StoredBatch { last_sequence, last_offset, offset_delta, timestamp })?);
+            batches.push(checked(StoredBatch { last_sequence, last_offset, offset_delta, timestamp })?);
         }
         let producer = Producer {
             epoch,
@@ -160,16 +156,20 @@ impl Reader<'_> {
             producer.last_time = self.i64()?;
             producer.last_touch = self.offset(end)?;
             let [older] = self.take()?;
-            if usize::from(older) >= BATCHES_KEPT {
+            if usize::from(older) >= BATCHES_KEPT || older > 0 && producer.batches.back().is_none() {
                 return None;
             }
-            for at in 0..usize::from(older) {
+            for _ in 0..older {
                 let last_sequence = self.i32()?;
                 let last_offset = self.offset(end)?;
                 let offset_delta = self.i32()?;
                 let timestamp = Timestamp(self.i64()?);
-                let batch = checked(StoredBatch { last_sequence, last_offset, offset_delta, timestamp })?;
-                producer.batches.insert(at.min(producer.batches.len()), batch);
+                producer.batches.push_older(checked(StoredBatch {
+                    last_sequence,
+                    last_offset,
+                    offset_delta,
+                    timestamp,
+                })?);
             }
         }
         for _ in 0..self.count(16)? {
@@ -256,7 +256,8 @@ mod tests {
         let found = decode(&bytes, Offset(402), &LogConfig::default()).unwrap();
         assert_eq!(found.producers.len(), 5);
         let batches = &found.producers[&ProducerId(0)].batches;
-        assert_eq!((batches.len(), batches[0]), (1, *state.producers[&ProducerId(0)].batches.back().unwrap()));
+        assert!(batches.older().is_empty());
+        assert_eq!(batches.back(), state.producers[&ProducerId(0)].batches.back());
     }
 
     #[test]

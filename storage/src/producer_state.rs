@@ -3,11 +3,12 @@
 //! A pure function of the log's prefix: the same batches give the same state, on every replica and
 //! after every restart. So time is the log's own, the largest timestamp it holds, and never a clock.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use thalweg_model::{Offset, ProducerEpoch, ProducerId, Timestamp};
 
 use crate::config::LogConfig;
+use crate::recent_batches::{RecentBatches, StoredBatch};
 use crate::txn_index::AbortedTxn;
 
 /// Every producer that a log remembers, and its transactions that are not decided below the high watermark.
@@ -33,23 +34,13 @@ pub(crate) struct Producer {
     pub epoch: ProducerEpoch,
     /// Of the last marker; `-1` before one.
     pub coordinator_epoch: i32,
-    /// The last batches of this epoch, oldest first, at most [`BATCHES_KEPT`].
-    pub batches: VecDeque<StoredBatch>,
+    /// Of this epoch.
+    pub batches: RecentBatches,
     pub open_txn: Option<Offset>,
     /// The log's time when it last wrote.
     pub last_time: Timestamp0,
     /// The last offset of its last batch or marker.
     pub last_touch: Offset,
-}
-
-/// A stored batch, as far as a repeat of it must be known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StoredBatch {
-    pub last_sequence: i32,
-    pub last_offset: Offset,
-    /// Last offset less base offset; also last sequence less first, modulo 2^31.
-    pub offset_delta: i32,
-    pub timestamp: Timestamp,
 }
 
 /// What the state has to know of a batch.
@@ -198,7 +189,7 @@ impl ProducerState {
         let fresh = Producer {
             epoch: batch.producer_epoch,
             coordinator_epoch: -1,
-            batches: VecDeque::new(),
+            batches: RecentBatches::default(),
             open_txn: None,
             last_time: 0,
             last_touch: batch.last_offset,
@@ -215,14 +206,7 @@ impl ProducerState {
         let Some(producer) = self.producers.get_mut(&batch.producer_id) else { return };
         let delta = batch.last_offset.since(batch.base_offset);
         if batch.base_sequence >= 0 {
-            if producer.batches.len() == BATCHES_KEPT {
-                producer.batches.pop_front();
-            }
-            // A log may remember many producers that wrote one batch: room for one until there is a second.
-            if producer.batches.is_empty() {
-                producer.batches.reserve_exact(1);
-            }
-            producer.batches.push_back(StoredBatch {
+            producer.batches.push(StoredBatch {
                 last_sequence: add_sequence(batch.base_sequence, delta),
                 last_offset: batch.last_offset,
                 offset_delta: i32::try_from(delta).unwrap_or(i32::MAX),
@@ -272,18 +256,6 @@ impl ProducerState {
     }
 }
 
-impl StoredBatch {
-    pub fn first_sequence(&self) -> i32 {
-        let back = self.last_sequence.wrapping_sub(self.offset_delta);
-        // Sequences are 31 bits: below 0 lies the end of the range.
-        back & i32::MAX
-    }
-
-    pub fn base_offset(&self) -> Offset {
-        Offset(self.last_offset.0 - i64::from(self.offset_delta))
-    }
-}
-
 /// The sequence `count` further on; after 2^31-1 comes 0.
 fn add_sequence(sequence: i32, count: i64) -> i32 {
     let sum = (i64::from(sequence) + count) & i64::from(i32::MAX);
@@ -291,8 +263,6 @@ fn add_sequence(sequence: i32, count: i64) -> i32 {
 }
 
 const EXPIRATION_STEPS: i64 = 1000;
-/// As many batches as a producer may have in flight.
-pub(crate) const BATCHES_KEPT: usize = 5;
 
 #[cfg(test)]
 mod tests {

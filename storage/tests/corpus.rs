@@ -3,6 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use thalweg_model::Timestamp;
+use thalweg_model::topic_config::TimestampType;
+use thalweg_wire::batch::set_max_timestamp;
+
 #[path = "../../fuzz/src/counting_allocator.rs"]
 mod counting_allocator;
 #[path = "../../fuzz/src/storage_targets.rs"]
@@ -31,4 +35,24 @@ fn segments_of_the_corpus_are_survived() {
 #[test]
 fn checkpoints_of_the_corpus_are_survived() {
     replay("checkpoint_files", storage_targets::checkpoint_files);
+}
+
+/// The same bound for large files as for the small ones that fuzzing likes: batches without records, each of a producer of
+/// its own and in an open transaction, are what takes the most memory for their size.
+#[test]
+fn a_large_log_of_tiny_batches_takes_no_more_for_its_size_than_a_small_one() {
+    let mut data = vec![0; 12];
+    for number in 0..40_000i64 {
+        let mut batch = [0; 61];
+        batch[..8].copy_from_slice(&number.to_be_bytes());
+        batch[8..12].copy_from_slice(&49u32.to_be_bytes());
+        batch[16] = 2;
+        batch[22] = 0x10;
+        batch[43..51].copy_from_slice(&number.to_be_bytes());
+        batch[57..61].copy_from_slice(&1i32.to_be_bytes());
+        // Which makes the CRC right.
+        set_max_timestamp(&mut batch, TimestampType::CreateTime, Timestamp(number + 1));
+        data.extend_from_slice(&batch);
+    }
+    storage_targets::segment_recovery(&data);
 }
