@@ -21,6 +21,8 @@ pub struct Input {
     buffer: BytesMut,
     /// Held for the frame at the front of `buffer` once its size is known.
     share: Option<BudgetShare>,
+    /// How much the next read asks for when it need not stop at a frame's end: more while the client keeps up with it.
+    read_bytes: usize,
     ended: bool,
 }
 
@@ -50,6 +52,7 @@ impl Input {
             budget,
             buffer: BytesMut::new(),
             share: None,
+            read_bytes: READ_BYTES_MIN,
             ended: false,
         }
     }
@@ -74,8 +77,9 @@ impl Input {
             if self.ended {
                 return if self.buffer.is_empty() { Ok(None) } else { Err(InputError::Cut) };
             }
-            // Exactly what a known frame still needs, so that it ends where its memory ends.
-            let wanted = if size.is_some() { missing } else { READ_BYTES };
+            // Of a large frame exactly what is missing, so that it ends where its memory ends; small ones come many at a time.
+            let is_large = size.is_some_and(|size| SIZE_BYTES + size > COPIED_BYTES_MAX);
+            let wanted = if is_large { missing } else { self.read_bytes };
             stream.readable().await?;
             self.read(stream, wanted)?;
         }
@@ -90,7 +94,7 @@ impl Input {
         while !self.ended && self.buffer.len() < READ_AHEAD_BYTES {
             stream.readable().await?;
             let room = READ_AHEAD_BYTES - self.buffer.len();
-            self.read(stream, room.min(READ_BYTES))?;
+            self.read(stream, room.min(READ_BYTES_MIN))?;
         }
         if self.ended { Ok(()) } else { broken(stream).await }
     }
@@ -109,6 +113,8 @@ impl Input {
         self.buffer.reserve(wanted);
         match stream.try_read_buf(&mut (&mut self.buffer).limit(wanted)) {
             Ok(0) => self.ended = true,
+            Ok(read) if read == wanted => self.read_bytes = (self.read_bytes * 2).min(READ_BYTES_MAX),
+            Ok(read) if read < self.read_bytes / 4 => self.read_bytes = READ_BYTES_MIN,
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
@@ -144,9 +150,10 @@ pub async fn broken(stream: &TcpStream) -> io::Result<()> {
 }
 
 const SIZE_BYTES: usize = 4;
-const READ_BYTES: usize = 16 << 10;
-/// A quarter of a read.
-const COPIED_BYTES_MAX: usize = 4 << 10;
+const READ_BYTES_MIN: usize = 16 << 10;
+const READ_BYTES_MAX: usize = 64 << 10;
+/// Up to here copying a frame costs less than a read of its own.
+const COPIED_BYTES_MAX: usize = 20 << 10;
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
@@ -210,7 +217,7 @@ mod tests {
         client.write_all(&[0, 0, 8, 0]).await.unwrap();
         server.readable().await.unwrap();
         assert!(input.next(&server).now_or_never().is_none());
-        assert!(input.buffer.capacity() <= READ_BYTES);
+        assert!(input.buffer.capacity() <= READ_BYTES_MIN);
         drop(held);
         client.write_all(&[1; 2048]).await.unwrap();
         assert_eq!(input.next(&server).await.unwrap().unwrap().bytes.len(), 2048);
