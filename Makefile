@@ -1,10 +1,11 @@
 # make run      build and start a node; data in ./thalweg-data
 # make test     every test, from a clean machine (system packages and RocksDB are taken care of)
+# make compat   unmodified Kafka clients against a node, one table       make compat-full   also what takes an hour: see docs/COMPAT.md
 # make verify   format, lints, architecture rules; changes nothing          make fix    what verify can mend
 # make fuzz     each fuzz target for FUZZ_SECONDS (60)                      make bench  figures beside the machine's bare loops
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: run build test-packages release test test-fast test-kafka verify fix fuzz bench rocksdb packages help
+.PHONY: run build test-packages release test test-fast test-kafka compat compat-full verify fix fuzz bench rocksdb packages help
 
 FUZZ_SECONDS ?= 60
 REAL_WORK_LINES ?= 100000
@@ -15,7 +16,7 @@ export ROCKSDB_STATIC := 1
 export THALWEG_BIN ?= $(abspath $(TARGET)/release/thalweg)
 
 help:
-	@sed -n '1,4s/^# //p' Makefile
+	@sed -n '1,5s/^# //p' Makefile
 
 packages:
 	@deploy/system-packages
@@ -41,13 +42,21 @@ test-fast: packages
 
 test: test-packages rocksdb release
 	cargo test --workspace
-	tests/clients/run
+	tests/clients/run --light -j3
 	tests/real-work --lines $(REAL_WORK_LINES)
 
 # Apache Kafka's own classes read our segments, indexes and messages. Needs a JDK of at least 17 and Maven.
 test-kafka:
 	tests/interop/dump-log-segments
 	wire/tests/kafka/check
+
+# Clients whose package manager is missing are reported as not run.
+compat: test-packages release
+	tests/clients/run --light -j3
+
+# Also the clients that are built from source.
+compat-full: test-packages release
+	tests/clients/run -j2
 
 verify: rocksdb
 	cargo fmt --all --check

@@ -11,4 +11,7 @@ require (
 	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/pierrec/lz4/v4 v4.1.33 // indirect
 	github.com/twmb/franz-go/pkg/kmsg v1.15.1 // indirect
+	thalweg/clients/record v0.0.0
 )
+
+replace thalweg/clients/record => ../record

@@ -2,52 +2,26 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/signal"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	"thalweg/clients/record"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-type record struct {
-	Partition int32        `json:"partition"`
-	Offset    int64        `json:"offset"`
-	Timestamp int64        `json:"timestamp"`
-	Key       *string      `json:"key"`
-	Value     *string      `json:"value"`
-	Headers   [][2]*string `json:"headers"`
-}
+type franz struct{}
 
-func main() {
-	args := os.Args[2:] // the runner gives as many as the command has
-	commands := map[string]func() error{
-		"produce":  func() error { return produce(args[0], args[1]) },
-		"consume":  func() error { return consume(args[0], args[1], args[2]) },
-		"group":    func() error { return group(args[0], args[1]) },
-		"create":   func() error { return create(args[0], args[1], args[2:]) },
-		"alter":    func() error { return alter(args[0], args[1:]) },
-		"describe": func() error { return describe(args[0]) },
-		"delete":   func() error { return remove(args[0]) },
-	}
-	if err := commands[os.Args[1]](); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
+func main() { record.Main(franz{}) }
 
 func client(opts ...kgo.Opt) (*kgo.Client, error) {
-	seeds := kgo.SeedBrokers(strings.Split(os.Getenv("BROKERS"), ",")...)
-	return kgo.NewClient(append([]kgo.Opt{seeds}, opts...)...)
+	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(record.Brokers()...)}, opts...)...)
 }
 
 func withAdmin(f func(*kadm.Client) error) error {
@@ -59,7 +33,7 @@ func withAdmin(f func(*kadm.Client) error) error {
 	return f(kadm.NewClient(cl))
 }
 
-func produce(topic, codec string) error {
+func (franz) Produce(topic, codec string, records []record.Record) error {
 	codecs := map[string]kgo.CompressionCodec{
 		"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
 		"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
@@ -74,39 +48,24 @@ func produce(topic, codec string) error {
 		return err
 	}
 	defer cl.Close()
-	var records []*kgo.Record
-	lines := bufio.NewScanner(os.Stdin)
-	lines.Buffer(nil, 1<<24)
-	for lines.Scan() {
-		var r record
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return err
-		}
-		sent := &kgo.Record{Topic: topic, Partition: r.Partition, Key: bytes(r.Key), Value: bytes(r.Value)}
+	var sent []*kgo.Record
+	for _, r := range records {
+		one := &kgo.Record{Topic: topic, Partition: r.Partition, Key: record.Bytes(r.Key), Value: record.Bytes(r.Value)}
 		for _, h := range r.Headers {
-			sent.Headers = append(sent.Headers, kgo.RecordHeader{Key: *h[0], Value: bytes(h[1])})
+			one.Headers = append(one.Headers, kgo.RecordHeader{Key: *h[0], Value: record.Bytes(h[1])})
 		}
-		records = append(records, sent)
+		sent = append(sent, one)
 	}
-	if err := lines.Err(); err != nil {
-		return err
-	}
-	return cl.ProduceSync(context.Background(), records...).FirstErr()
+	return cl.ProduceSync(context.Background(), sent...).FirstErr()
 }
 
-func consume(topic, start, count string) error {
-	kind, number, _ := strings.Cut(start, ":")
-	n, _ := strconv.ParseInt(number, 10, 64)
+func (franz) Consume(topic string, start record.Start, count int) error {
 	offsets := map[string]kgo.Offset{
 		"beginning": kgo.NewOffset().AtStart(), "end": kgo.NewOffset().AtEnd(),
-		"offset": kgo.NewOffset().At(n), "timestamp": kgo.NewOffset().AfterMilli(n),
-	}
-	wanted, err := strconv.Atoi(count)
-	if err != nil {
-		return err
+		"offset": kgo.NewOffset().At(start.Number), "timestamp": kgo.NewOffset().AfterMilli(start.Number),
 	}
 	cl, err := client(
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: offsets[kind]}}),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: offsets[start.Kind]}}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 	)
 	if err != nil {
@@ -123,13 +82,13 @@ func consume(topic, start, count string) error {
 	if err != nil {
 		return err
 	}
-	for wanted > 0 {
+	for count > 0 {
 		fetches := cl.PollFetches(context.Background())
 		if err := fetches.Err(); err != nil {
 			return err
 		}
 		for _, r := range fetches.Records() {
-			if wanted--; wanted >= 0 {
+			if count--; count >= 0 {
 				show(r)
 			}
 		}
@@ -137,7 +96,7 @@ func consume(topic, start, count string) error {
 	return nil
 }
 
-func group(name, topic string) error {
+func (franz) Group(name, topic string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	cl, err := client(
@@ -168,26 +127,20 @@ func group(name, topic string) error {
 	return nil
 }
 
-func create(topic, partitions string, configs []string) error {
-	count, err := strconv.Atoi(partitions)
-	if err != nil {
-		return err
-	}
+func (franz) Create(topic string, partitions int32, configs map[string]string) error {
 	wanted := map[string]*string{}
-	for _, c := range configs {
-		key, value, _ := strings.Cut(c, "=")
+	for key, value := range configs {
 		wanted[key] = &value
 	}
 	return withAdmin(func(adm *kadm.Client) error {
-		_, err := adm.CreateTopic(context.Background(), int32(count), 1, wanted, topic)
+		_, err := adm.CreateTopic(context.Background(), partitions, 1, wanted, topic)
 		return err
 	})
 }
 
-func alter(topic string, configs []string) error {
+func (franz) Alter(topic string, configs map[string]string) error {
 	var changes []kadm.AlterConfig
-	for _, c := range configs {
-		key, value, _ := strings.Cut(c, "=")
+	for key, value := range configs {
 		changes = append(changes, kadm.AlterConfig{Op: kadm.SetConfig, Name: key, Value: &value})
 	}
 	return withAdmin(func(adm *kadm.Client) error {
@@ -199,8 +152,9 @@ func alter(topic string, configs []string) error {
 	})
 }
 
-func describe(topic string) error {
-	return withAdmin(func(adm *kadm.Client) error {
+func (franz) Describe(topic string) (partitions int, configs map[string]*string, err error) {
+	configs = map[string]*string{}
+	err = withAdmin(func(adm *kadm.Client) error {
 		topics, err := adm.ListTopics(context.Background(), topic)
 		if err == nil {
 			err = topics.Error()
@@ -208,26 +162,20 @@ func describe(topic string) error {
 		if err != nil {
 			return err
 		}
+		partitions = len(topics[topic].Partitions)
 		described, err := adm.DescribeTopicConfigs(context.Background(), topic)
-		if err != nil {
-			return err
-		}
-		configs := map[string]*string{}
 		for _, resource := range described {
-			if resource.Err != nil {
-				return resource.Err
-			}
+			err = errors.Join(err, resource.Err)
 			for _, c := range resource.Configs {
 				configs[c.Key] = c.Value
 			}
 		}
-		return json.NewEncoder(os.Stdout).Encode(map[string]any{
-			"partitions": len(topics[topic].Partitions), "configs": configs,
-		})
+		return err
 	})
+	return
 }
 
-func remove(topic string) error {
+func (franz) Delete(topic string) error {
 	return withAdmin(func(adm *kadm.Client) error {
 		_, err := adm.DeleteTopic(context.Background(), topic)
 		if errors.Is(err, kerr.UnknownTopicOrPartition) {
@@ -238,27 +186,13 @@ func remove(topic string) error {
 }
 
 func show(r *kgo.Record) {
-	headers := [][2]*string{}
+	shown := record.Record{
+		Partition: r.Partition, Offset: r.Offset, Timestamp: r.Timestamp.UnixMilli(),
+		Key: record.Text(r.Key), Value: record.Text(r.Value),
+	}
 	for _, h := range r.Headers {
 		name := h.Key
-		headers = append(headers, [2]*string{&name, text(h.Value)})
+		shown.Headers = append(shown.Headers, [2]*string{&name, record.Text(h.Value)})
 	}
-	_ = json.NewEncoder(os.Stdout).Encode(record{
-		r.Partition, r.Offset, r.Timestamp.UnixMilli(), text(r.Key), text(r.Value), headers,
-	})
-}
-
-func text(data []byte) *string {
-	if data == nil {
-		return nil
-	}
-	s := string(data)
-	return &s
-}
-
-func bytes(s *string) []byte {
-	if s == nil {
-		return nil
-	}
-	return []byte(*s)
+	record.Show(shown)
 }

@@ -1,0 +1,3 @@
+module thalweg/clients/record
+
+go 1.26.0
