@@ -143,6 +143,22 @@ impl Broker {
     }
 }
 
+impl Broker {
+    /// Stops as if the process had been killed: nobody is told, nothing is flushed, no directory is marked clean.
+    pub async fn abandon(self) {
+        self.life.stop.cancel();
+        self.main.abort();
+        self.connections.close();
+        if tokio::time::timeout(CONNECTIONS_WAIT, self.connections.wait()).await.is_err() {
+            error!("some connections did not end in time");
+        }
+        let services = Arc::clone(&self.life.services);
+        if tokio::task::spawn_blocking(move || services.workers().stop()).await.is_err() {
+            error!("the worker threads did not stop in order");
+        }
+    }
+}
+
 async fn run(
     life: Arc<Life>,
     disk: Arc<dyn Disk>,

@@ -3,13 +3,13 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use thalweg_model::{ErrorCode, NodeId, PartitionIndex, TopicConfig};
 use thalweg_world::Clock;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::config::BrokerConfig;
 use crate::machine::image::Image;
@@ -18,6 +18,7 @@ use crate::shell::coordinators::Coordinators;
 use crate::shell::dirs::Dirs;
 use crate::shell::flusher::Flushers;
 use crate::shell::group_calls::GroupCalls;
+use crate::shell::isr::ProposalQueue;
 use crate::shell::partitions::Partitions;
 use crate::shell::producer_ids::ProducerIds;
 use crate::shell::sessions::SharedSessions;
@@ -37,9 +38,12 @@ pub struct Services {
     pub producer_ids: ProducerIds,
     pub flushers: Arc<Flushers>,
     pub lease: Arc<LeaseCell>,
+    pub worker_env: WorkerEnv,
     workers: Workers,
+    /// Until the task that sends them takes it.
+    proposals: Mutex<Option<ProposalQueue>>,
     dirs: OnceLock<Arc<Dirs>>,
-    image: ArcSwap<Image>,
+    image: Arc<ArcSwap<Image>>,
     /// The coordinator's index that this broker has brought about: logs exist, leaders lead.
     applied: watch::Sender<u64>,
     node_id: OnceLock<NodeId>,
@@ -52,11 +56,15 @@ impl Services {
         let coordinators = Arc::new(Coordinators::new(config.coordinators.clone()));
         let flushers = Arc::new(Flushers::new(config.log_dirs.iter().cloned(), &metrics));
         let lease = Arc::new(LeaseCell::default());
+        let image = Arc::new(ArcSwap::from_pointee(Image::default()));
+        let (proposals, queue) = mpsc::unbounded_channel();
         let env = WorkerEnv {
             clock: clock.clone(),
             flushers: Arc::clone(&flushers),
             metrics: Arc::clone(&metrics),
             lease: Arc::clone(&lease),
+            image: Arc::clone(&image),
+            proposals,
         };
         let workers = Workers::start(config.worker_count(), config.properties.size("queued.max.requests"), &env)?;
         Ok(Services {
@@ -71,9 +79,11 @@ impl Services {
             metrics,
             flushers,
             lease,
+            worker_env: env,
             workers,
+            proposals: Mutex::new(Some(queue)),
             dirs: OnceLock::new(),
-            image: ArcSwap::from_pointee(Image::default()),
+            image,
             applied: watch::Sender::new(0),
             node_id: OnceLock::new(),
         })
@@ -103,6 +113,11 @@ impl Services {
 
     pub fn workers(&self) -> &Workers {
         &self.workers
+    }
+
+    /// What leaders propose for their ISRs; only the first caller gets it.
+    pub(crate) fn take_proposals(&self) -> Option<ProposalQueue> {
+        self.proposals.lock().expect("no code panics while it holds this lock").take()
     }
 
     /// Whether the broker's lease stands (REPLICATION B4).

@@ -66,7 +66,8 @@ impl PartitionLog {
     /// stamped into the batches. For [`AppendOrigin::Replica`] they carry all that already. On return
     /// the kernel has the bytes and readers see them; they are not synced.
     ///
-    /// A batch that is refused does not stop the ones after it; a failed write stops everything for good.
+    /// A client's batch that is refused does not stop the ones after it, a leader's does: a copy has no holes. A failed write
+    /// stops everything for good.
     pub fn append_many(
         &mut self,
         batches: &mut [&mut [u8]],
@@ -76,7 +77,15 @@ impl PartitionLog {
     ) -> Vec<Result<AppendInfo, AppendError>> {
         let mut results = Vec::with_capacity(batches.len());
         let mut staged = Staged { position: self.active.size, ..Staged::default() };
+        let mut has_hole = false;
         for number in 0..batches.len() {
+            // Behind a batch that a copy could not take, the next one would leave a hole.
+            if has_hole {
+                let base_offset = BatchHeader::read(batches[number]).map_or(Offset::NONE, |header| header.base_offset);
+                let log_end_offset = self.active.next_offset;
+                results.push(Err(AppendError::OffsetOutOfOrder { base_offset, log_end_offset }));
+                continue;
+            }
             let result = match self.stage(batches, number, &mut staged, &mut results, now, leader_epoch, origin) {
                 Ok(info) if !info.duplicate => {
                     staged.batches.push(number);
@@ -84,6 +93,7 @@ impl PartitionLog {
                 }
                 other => other,
             };
+            has_hole = origin == AppendOrigin::Replica && result.is_err();
             results.push(result);
         }
         self.write_staged(batches, &mut staged, &mut results);

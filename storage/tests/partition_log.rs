@@ -8,8 +8,10 @@ use std::sync::Arc;
 use support::*;
 use thalweg_model::{LeaderEpoch, NodeId, Offset, ProducerId, Timestamp, TopicId};
 use thalweg_storage::retention::{DeleteReason, KeepReason};
-use thalweg_storage::{AppendError, AppendOrigin, LogConfig, LogDir, LogDirConfig, LogDirError, OpenError, ReadError};
-use thalweg_world::disk::{Disk, Fault, OpenMode, Operation, SimDisk};
+use thalweg_storage::{
+    AppendError, AppendOrigin, LogConfig, LogDir, LogDirConfig, LogDirError, OpenError, PartitionLog, ReadError,
+};
+use thalweg_world::disk::{Disk, Fault, OpenMode, Operation, SimDisk, Survival};
 
 #[test]
 fn what_is_appended_is_read_across_segments() {
@@ -373,6 +375,50 @@ fn a_follower_takes_the_leaders_bytes_as_they_are() {
     assert_eq!(contents(&follower.view()), bytes);
     assert_eq!(follower.producer_state(), leader.producer_state());
     assert_eq!(follower.view().epoch_end_offset(LeaderEpoch(3)), Some((LeaderEpoch(0), Offset(10))));
+}
+
+/// Goal: a copy has no holes. Method: the second of three batches is larger than the follower's segments.
+#[test]
+fn behind_a_batch_that_a_copy_cannot_take_nothing_is_taken() {
+    let (_disk, _dir, mut leader) = new_log(LogConfig::default());
+    for records in [1, 40, 1] {
+        append(&mut leader, batch(0, records)).unwrap();
+    }
+    let bytes = contents(&leader.view());
+    let found = thalweg_wire::batch::Batches::new(&bytes).map(|found| found.unwrap().1.to_vec());
+    let mut batches: Vec<Vec<u8>> = found.collect();
+    let segment_bytes = u32::try_from(batches[1].len() - 1).unwrap();
+    let (_disk, _dir, mut follower) = new_log(LogConfig { segment_bytes, ..LogConfig::default() });
+    let mut batches: Vec<&mut [u8]> = batches.iter_mut().map(|batch| &mut batch[..]).collect();
+    let results = follower.append_many(&mut batches, Timestamp(1), LeaderEpoch(0), AppendOrigin::Replica);
+    assert!(results[0].is_ok());
+    assert!(matches!(results[1], Err(AppendError::BatchTooLarge { .. })));
+    assert!(matches!(results[2], Err(AppendError::OffsetOutOfOrder { log_end_offset: Offset(1), .. })));
+    assert_eq!(follower.log_end_offset(), Offset(1));
+}
+
+/// Goal: a replica that led and wrote nothing can copy older records of its next leader. Method: epoch 3 without records, then
+/// a batch of epoch 0; forgetting is durable.
+#[test]
+fn an_epoch_without_records_is_forgotten_durably() {
+    let (_disk, _dir, mut leader) = new_log(small_config());
+    append(&mut leader, batch(0, 1)).unwrap();
+    let bytes = contents(&leader.view());
+    let (disk, dir, mut log) = new_log(small_config());
+    log.begin_epoch(LeaderEpoch(3)).unwrap();
+    let copy = |log: &mut PartitionLog| {
+        log.append(&mut bytes.clone(), Timestamp(1), LeaderEpoch(0), AppendOrigin::Replica).map(|info| info.last_offset)
+    };
+    assert!(matches!(copy(&mut log), Err(AppendError::OffsetOutOfOrder { .. })));
+    log.forget_empty_epochs().unwrap();
+    let after = disk.crash(&mut |_| Survival::Lost);
+    drop((log, dir));
+    let dir = open_dir(&after).unwrap();
+    let mut log = open_log(&dir, small_config()).unwrap();
+    assert_eq!(log.latest_epoch(), None);
+    assert_eq!(copy(&mut log).unwrap(), Offset(0));
+    log.forget_empty_epochs().unwrap();
+    assert_eq!(log.latest_epoch(), Some(LeaderEpoch(0)));
 }
 
 #[test]

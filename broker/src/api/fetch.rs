@@ -6,7 +6,9 @@
 //!   bound (KIP-74).
 //! - Sessions (KIP-227), topic ids from version 13 on (KIP-516), current leaders from version 16 on (KIP-951).
 //! - Records leave by sendfile; what is not in the page cache is read in by another thread first.
-//! - Any replica id is served as a consumer: followers fetch on a listener of their own.
+//! - From version 15 on a request may be a follower's; see [`super::replica_fetch`]. The replica id of earlier versions is not
+//!   looked at.
+//! - Whose last record is of an epoch that ended earlier here hears where it ended (KIP-320).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,12 +22,14 @@ use thalweg_wire::fetch_response::{
 use thalweg_wire::header::EncodeFrameError;
 use thalweg_wire::messages::FetchRequest;
 use thalweg_wire::messages::fetch::{
-    AbortedTransaction, FetchPartition, ForgottenTopic, LeaderIdAndEpoch, NodeEndpoint, PartitionData,
+    AbortedTransaction, EpochEndOffset, FetchPartition, ForgottenTopic, LeaderIdAndEpoch, NodeEndpoint, PartitionData,
 };
 use thalweg_world::send::{FileSlice, Part};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::context::{CloseReason, Reply, RequestContext};
+use super::replica_fetch::{self, FollowerConnection};
 use crate::machine::delayed::Delayed;
 use crate::machine::fetch_session::{Answered, FetchPlan, PartitionKey, SessionRequest, TopicKey, Wanted};
 use crate::services::Services;
@@ -34,9 +38,20 @@ use crate::shell::reader::{PartitionRead, ReadBounds, Reader};
 
 /// # Errors
 /// The body is not a Fetch request.
-pub async fn handle(services: &Services, cx: &RequestContext, body: &Bytes) -> Result<Reply, CloseReason> {
+pub async fn handle(
+    services: &Services,
+    cx: &RequestContext,
+    body: &Bytes,
+    connection: &mut Option<Box<FollowerConnection>>,
+    arrived: &Notify,
+) -> Result<Reply, CloseReason> {
     let started = Instant::now();
     let request: FetchRequest = cx.decode(body)?;
+    if let Some(follower) = replica_fetch::follower(&request) {
+        let connection = connection.get_or_insert_default();
+        // Boxed, so that a consumer's connection does not carry the state of it.
+        return Box::pin(replica_fetch::handle(services, cx, connection, follower, request, arrived)).await;
+    }
     let bounds = bounds(services, &request);
     let (min_bytes, max_wait_ms) = (request.min_bytes, request.max_wait_ms);
     let plan = match services.fetch_sessions.begin(services, session_request(services, cx.version(), request)) {
@@ -60,7 +75,9 @@ pub async fn handle(services: &Services, cx: &RequestContext, body: &Bytes) -> R
 /// Whether the fetch is answered without waiting: enough is there, or something went wrong that the client must hear.
 fn is_enough(reads: &[PartitionRead], min_bytes: i32) -> bool {
     let total: u64 = reads.iter().map(PartitionRead::bytes).sum();
-    reads.is_empty() || reads.iter().any(|read| read.error.is_error()) || total >= min(min_bytes)
+    reads.is_empty()
+        || reads.iter().any(|read| read.error.is_error() || read.diverging.is_some())
+        || total >= min(min_bytes)
 }
 
 /// Waits until enough is there or the time is up.
@@ -142,7 +159,7 @@ fn wanted_of(topic: TopicKey, topic_id: TopicId, partition: &FetchPartition) -> 
     }
 }
 
-fn refused(error: ErrorCode) -> FetchAnswer<FileSlice> {
+pub(super) fn refused(error: ErrorCode) -> FetchAnswer<FileSlice> {
     FetchAnswer {
         throttle_time_ms: 0,
         error_code: error.code(),
@@ -212,6 +229,10 @@ fn partition(leaders: &mut Leaders<'_>, wanted: &Wanted, read: PartitionRead) ->
             log_start_offset: read.visible.log_start_offset.0,
             aborted_transactions: read.aborted.map(aborted),
             current_leader,
+            diverging_epoch: read.diverging.map_or_else(EpochEndOffset::default, |end| EpochEndOffset {
+                epoch: end.epoch.0,
+                end_offset: end.end_offset.0,
+            }),
             ..Default::default()
         },
         records: read
@@ -222,7 +243,7 @@ fn partition(leaders: &mut Leaders<'_>, wanted: &Wanted, read: PartitionRead) ->
     }
 }
 
-fn encode(cx: &RequestContext, answer: FetchAnswer<FileSlice>) -> Result<Reply, CloseReason> {
+pub(super) fn encode(cx: &RequestContext, answer: FetchAnswer<FileSlice>) -> Result<Reply, CloseReason> {
     let parts = encode_fetch_response(answer, cx.version(), cx.header.correlation_id)
         .map_err(|source| CloseReason::Unwritable { api: ApiKey::Fetch, source: EncodeFrameError::Body(source) })?;
     let parts = parts.into_iter().map(|part| match part {

@@ -41,6 +41,7 @@ pub mod offset_fetch;
 pub mod offset_for_leader_epoch;
 pub mod produce;
 pub mod recompress;
+pub mod replica_fetch;
 pub mod sync_group;
 #[cfg(test)]
 pub(crate) mod testing;

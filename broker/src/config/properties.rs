@@ -1,6 +1,7 @@
 //! The one table of what can be set on a node, under Kafka's broker property names.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use thalweg_model::topic_config::{self, ConfigType};
 use thiserror::Error;
@@ -110,6 +111,14 @@ impl Properties {
     /// A number that serves as a count or size here; negative ones become 0.
     pub fn size(&self, name: &str) -> usize {
         usize::try_from(self.number(name)).unwrap_or(0)
+    }
+
+    /// A span of time given in milliseconds; negative ones become 0.
+    ///
+    /// # Panics
+    /// As [`Properties::number`].
+    pub fn millis(&self, name: &str) -> Duration {
+        Duration::from_millis(u64::try_from(self.number(name)).unwrap_or(0))
     }
 
     /// What was given of the defaults for topics, under the topics' own keys.
@@ -236,7 +245,7 @@ const fn other(
 use ConfigType::{Boolean, Double, Int, List, Long, String as Text};
 use Scope::{Broker, Coordinator, Shown, TopicDefault};
 
-/// Every property, in the order of names. Kafka's (4.4) but for `log.durability`, `log.dir.reserve.bytes`.
+/// Every property, in the order of names. Kafka's (4.4), and `log.durability`, `log.dir.reserve.bytes`. A follower retries sooner than Kafka's.
 #[rustfmt::skip]
 pub const PROPERTIES: &[Property] = &[
     other("advertised.listeners", List, "", Shown, "the addresses that clients are told"),
@@ -294,8 +303,13 @@ pub const PROPERTIES: &[Property] = &[
     number("producer.id.expiration.ms", Int, "86400000", 1, Broker, "an idle producer's sequence state is kept this long"),
     number("queued.max.request.bytes", Long, "134217728", 1_048_576, Broker, "bytes of all requests under way; more are not read from their sockets"),
     number("queued.max.requests", Int, "500", 1, Broker, "produce requests that wait for one worker thread"),
+    number("replica.fetch.backoff.ms", Int, "100", 0, Broker, "how long a follower leaves a partition alone that its leader cannot serve"),
+    number("replica.fetch.max.bytes", Int, "1048576", 1_024, Broker, "bytes that a follower asks for per partition at a time"),
+    number("replica.fetch.response.max.bytes", Int, "10485760", 1_024, Broker, "bytes that a follower asks for per fetch"),
+    number("replica.fetch.wait.max.ms", Int, "500", 1, Broker, "how long a leader may wait for news before it answers a follower"),
     number("replica.high.watermark.checkpoint.interval.ms", Long, "5000", 1, Broker, "how often high watermarks are written"),
     number("replica.lag.time.max.ms", Long, "10000", 1, Broker, "a follower that lacks something for longer than this leaves the in-sync replicas"),
+    number("replica.socket.timeout.ms", Int, "30000", 1, Broker, "a leader that takes this long to answer a follower counts as gone"),
     number("socket.request.max.bytes", Int, "104857600", 1_024, Broker, "the largest request accepted"),
     other("unclean.leader.election.enable", Boolean, "false", TopicDefault("unclean.leader.election.enable"), "let a replica lead that may lack acknowledged records"),
 ];

@@ -122,6 +122,11 @@ impl Leader {
         self.isr.agreed().len() >= self.min_isr()
     }
 
+    /// Whether every replica is in the ISR and no change is under way: then only a follower's silence can be a reason for one.
+    pub fn is_complete(&self) -> bool {
+        self.isr.is_settled() && self.isr.agreed().len() == self.replicas.len() && !self.recovering
+    }
+
     /// News of the same epoch.
     pub fn registered(&mut self, registration: &PartitionImage, log_end_offset: Offset, now: MonoTime) {
         let before: Vec<NodeId> = self.isr.agreed().iter().copied().collect();

@@ -25,6 +25,7 @@
 pub mod delayed;
 pub mod fetch_session;
 pub mod follower;
+pub mod follower_session;
 pub mod image;
 pub mod isr;
 pub mod leader;

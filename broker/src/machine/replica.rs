@@ -92,6 +92,11 @@ impl Replica {
         }
     }
 
+    /// Whose replica this is.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
     pub fn role(&self) -> &Role {
         &self.role
     }

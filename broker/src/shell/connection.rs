@@ -17,6 +17,7 @@ use thalweg_wire::header::{self, RequestError, RequestHeader};
 use thalweg_world::send::{self, Part, Sent};
 use thiserror::Error;
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -24,6 +25,7 @@ use tracing::{debug, warn};
 use super::budget::BudgetShare;
 use super::input::{Frame, Input, InputError, broken};
 use crate::api::produce::PendingProduce;
+use crate::api::replica_fetch::FollowerConnection;
 use crate::api::{self, CloseReason, ConnectionInfo, Reply, RequestContext};
 use crate::services::Services;
 
@@ -37,6 +39,8 @@ pub struct Connection {
     pending: VecDeque<Pending>,
     /// The next request, which must wait until `pending` is empty.
     held: Option<Frame>,
+    /// If the client is a broker that follows this one.
+    follower: Option<Box<FollowerConnection>>,
     last_active: Instant,
     idle_max: Duration,
 }
@@ -77,6 +81,7 @@ impl Connection {
             input,
             pending: VecDeque::new(),
             held: None,
+            follower: None,
             last_active: Instant::now(),
             idle_max: Duration::from_millis(idle_ms.unsigned_abs()),
         }
@@ -189,27 +194,29 @@ impl Connection {
         let key = header.api_key;
         let cx = self.context(header);
         self.services.metrics.count_request(key);
-        let services = Arc::clone(&self.services);
-        let answer = async {
-            match key {
-                ApiKey::Fetch => api::fetch::handle(&services, &cx, &body).await,
-                _ => api::answer(&services, &cx, &body).await,
-            }
-        };
-        tokio::pin!(answer);
-        let reply = loop {
-            tokio::select! {
-                biased;
-                reply = &mut answer => break reply?,
-                // Dropping the answer cancels it, with the calls that it makes.
-                ended = self.input.end(&self.stream), if !self.input.has_ended() => {
-                    ended?;
-                    if api::ends_with_input(key) {
-                        return Err(Ended::Left);
-                    }
+        let reply = {
+            let (services, follower, arrived) = (Arc::clone(&self.services), &mut self.follower, Notify::new());
+            let answer = async {
+                match key {
+                    ApiKey::Fetch => api::fetch::handle(&services, &cx, &body, follower, &arrived).await,
+                    _ => api::answer(&services, &cx, &body).await,
                 }
-                lost = broken(&self.stream), if self.input.has_ended() => lost?,
-                () = stop.cancelled(), if key == ApiKey::Fetch || api::ends_with_input(key) => return Ok(()),
+            };
+            tokio::pin!(answer);
+            loop {
+                tokio::select! {
+                    biased;
+                    reply = &mut answer => break reply?,
+                    // Dropping the answer cancels it, with the calls that it makes.
+                    ended = self.input.end(&self.stream, &arrived), if !self.input.has_ended() => {
+                        ended?;
+                        if api::ends_with_input(key) {
+                            return Err(Ended::Left);
+                        }
+                    }
+                    lost = broken(&self.stream), if self.input.has_ended() => lost?,
+                    () = stop.cancelled(), if key == ApiKey::Fetch || api::ends_with_input(key) => return Ok(()),
+                }
             }
         };
         self.send(reply).await?;

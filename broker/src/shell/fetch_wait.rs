@@ -53,9 +53,15 @@ impl FetchWaiters {
             std::mem::take(&mut *parked)
         };
         for (index, wait) in told {
-            wait.told.lock().expect("no code panics while it holds this lock").push(index);
-            wait.waker.wake();
+            wait.tell(index);
         }
+    }
+}
+
+impl FetchWait {
+    pub(super) fn tell(&self, index: usize) {
+        self.told.lock().expect("no code panics while it holds this lock").push(index);
+        self.waker.wake();
     }
 }
 

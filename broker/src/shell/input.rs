@@ -10,6 +10,7 @@ use thalweg_wire::frame::{FrameDecoder, FrameError};
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 
 use super::budget::{BudgetShare, ByteBudget};
 
@@ -86,17 +87,24 @@ impl Input {
     }
 
     /// Waits, while a request is being answered, for the client to go away: resolves at the end of input, or with an error
-    /// when the connection breaks. Reads ahead a little to see that end.
+    /// when the connection breaks. Reads ahead a little to see that end; `arrived` hears that there is something.
     ///
     /// # Errors
     /// The connection is gone.
-    pub async fn end(&mut self, stream: &TcpStream) -> io::Result<()> {
+    pub async fn end(&mut self, stream: &TcpStream, arrived: &Notify) -> io::Result<()> {
         while !self.ended && self.buffer.len() < READ_AHEAD_BYTES {
+            if !self.buffer.is_empty() {
+                arrived.notify_one();
+            }
             stream.readable().await?;
             let room = READ_AHEAD_BYTES - self.buffer.len();
             self.read(stream, room.min(READ_BYTES_MIN))?;
         }
-        if self.ended { Ok(()) } else { broken(stream).await }
+        if self.ended {
+            return Ok(());
+        }
+        arrived.notify_one();
+        broken(stream).await
     }
 
     /// Whether there is nothing more to take: the client sends no more and everything was taken.
@@ -229,12 +237,12 @@ mod tests {
         let mut half = input();
         let mut client = client;
         client.shutdown().await.unwrap();
-        half.end(&server).await.unwrap();
+        half.end(&server, &Notify::new()).await.unwrap();
         assert!(half.has_ended());
 
         let (client, server) = pair().await;
         client.set_zero_linger().unwrap();
         drop(client);
-        assert!(input().end(&server).await.is_err());
+        assert!(input().end(&server, &Notify::new()).await.is_err());
     }
 }

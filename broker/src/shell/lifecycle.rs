@@ -13,6 +13,7 @@ use tracing::{error, info, warn};
 
 use super::coordinators::CoordinatorError;
 use super::dirs::{self, Dirs, Identity};
+use super::isr;
 use super::listener::BoundListener;
 use super::reconcile::Reconciler;
 use crate::Readiness;
@@ -88,7 +89,11 @@ impl Life {
         let registrar = Registrar { request };
         let answer = self.register(&registrar).await;
         self.services.set_node_id(NodeId(answer.broker_id));
-        let reconciler = Reconciler::new(Arc::clone(&self.services), Arc::clone(&dirs), found);
+        let (services, stop) = (Arc::clone(&self.services), self.stop.clone());
+        let reconciler = Reconciler::new(services, Arc::clone(&dirs), found, answer.index, stop);
+        if let Some(proposals) = self.services.take_proposals() {
+            tokio::spawn(isr::run(Arc::clone(&self.services), proposals, self.stop.clone()));
+        }
         tokio::spawn(Arc::clone(self).follow_feed(reconciler));
         self.services.reached(answer.index).await;
         tokio::spawn(Arc::clone(self).keep_lease(registrar, Arc::clone(&dirs)));
@@ -173,6 +178,11 @@ impl Life {
             let index = image.index;
             self.services.set_image(image);
             self.services.set_applied(index);
+            if changes.brokers {
+                // Who may be in sync depends on who lives.
+                let now = self.services.clock.mono();
+                self.services.workers().tell_all(move |owner| owner.tick(now));
+            }
         }
     }
 

@@ -29,6 +29,8 @@ pub async fn run(services: Arc<Services>, dirs: Arc<Dirs>, ready: watch::Sender<
     // At once, too: what recovery has just read and synced the next life need not read again.
     recovery_points.reset_immediately();
     let mut log_starts = every("log.flush.start.offset.checkpoint.interval.ms");
+    let lag_max = services.config.properties.millis("replica.lag.time.max.ms");
+    let mut in_sync = tokio::time::interval((lag_max / 4).clamp(TICK_MIN, TICK_MAX));
     let mut gauges = tokio::time::interval(GAUGES_PERIOD);
     loop {
         tokio::select! {
@@ -38,6 +40,10 @@ pub async fn run(services: Arc<Services>, dirs: Arc<Dirs>, ready: watch::Sender<
             _ = recovery_points.tick() => write_checkpoints(&services, &dirs).await,
             _ = log_starts.tick() => write_checkpoints(&services, &dirs).await,
             _ = retention.tick() => retain(&services, &dirs).await,
+            _ = in_sync.tick() => {
+                let now = services.clock.mono();
+                services.workers().tell_all(move |owner| owner.tick(now));
+            }
             _ = gauges.tick() => {
                 measure(&services, &dirs);
                 if dirs.all().iter().all(|dir| dir.is_offline()) {
@@ -132,6 +138,7 @@ fn measure(services: &Arc<Services>, dirs: &Arc<Dirs>) {
     let leading = all.iter().filter(|partition| partition.leader_epoch().is_some());
     let lag = leading.map(|partition| partition.view().log_end_offset().since(partition.high_watermark()));
     metrics.high_watermark_lag_records.set(lag.sum());
+    metrics.replica_lag_records.set(all.iter().map(|partition| partition.replica_lag()).max().unwrap_or(0));
     metrics.oldest_unflushed_seconds.set(services.flushers.oldest_seconds());
     metrics.metadata_index.set(i64::try_from(services.applied_index()).unwrap_or(i64::MAX));
     for dir in dirs.all() {
@@ -148,4 +155,7 @@ fn measure(services: &Arc<Services>, dirs: &Arc<Dirs>) {
     }
 }
 
+/// How often leaders look whether followers lag.
+const TICK_MIN: Duration = Duration::from_millis(10);
+const TICK_MAX: Duration = Duration::from_secs(1);
 const GAUGES_PERIOD: Duration = Duration::from_secs(5);

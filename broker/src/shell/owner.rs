@@ -9,12 +9,19 @@ use thalweg_storage::{AppendError, AppendInfo, AppendOrigin, FlushOutcome, Flush
 use tracing::error;
 
 use super::ack::{Ack, AppendOutcome};
+use super::fetcher::FetchLink;
 use super::partitions::Partition;
+use super::worker::WorkerEnv;
 use crate::api::error_map;
 use crate::machine::image::PartitionImage;
 use crate::machine::leader::Leader;
 use crate::machine::replica::{Change, LogEnds, Replica, ReplicaSettings};
 use crate::machine::waiters::Waiters;
+
+mod following;
+mod leading;
+
+pub use following::Copied;
 
 /// A validated batch on its way into a log.
 #[derive(Debug)]
@@ -48,6 +55,9 @@ pub struct Owner {
     flush_under_way: bool,
     /// For `replicated` topics: the latest moment of the next flush.
     flush_due: Option<MonoTime>,
+    /// While another broker leads: to the task that fetches from it.
+    link: Option<FetchLink>,
+    env: WorkerEnv,
 }
 
 /// What one write of appends was told about the world.
@@ -67,7 +77,7 @@ pub struct Written {
 }
 
 impl Owner {
-    pub fn new(partition: Arc<Partition>, log: PartitionLog, replica: Replica) -> Owner {
+    pub fn new(partition: Arc<Partition>, log: PartitionLog, replica: Replica, env: WorkerEnv) -> Owner {
         Owner {
             partition,
             log,
@@ -77,6 +87,8 @@ impl Owner {
             inbox: Vec::new(),
             flush_under_way: false,
             flush_due: None,
+            link: None,
+            env,
         }
     }
 
@@ -129,6 +141,7 @@ impl Owner {
             self.conclude(append, result);
         }
         self.advance();
+        self.partition.followers.tell();
         written
     }
 
@@ -202,6 +215,7 @@ impl Owner {
         if moved.is_some() {
             self.publish_leader();
             self.partition.waiters.tell();
+            self.partition.followers.tell();
         }
     }
 
@@ -236,7 +250,9 @@ impl Owner {
         self.flush_under_way = false;
         match self.log.flushed(outcome) {
             Ok(flushed_offset) => {
+                let counted = self.replica.counted();
                 self.replica.flushed(flushed_offset);
+                self.report_counted(counted);
                 if self.unflushed() > 0 && self.flush_due.is_none() {
                     self.flush_due = self.due_after(now);
                 }
@@ -247,11 +263,15 @@ impl Owner {
     }
 
     /// Takes what the coordinator says of the partition, and with it perhaps another role.
-    pub fn registered(&mut self, registration: &PartitionImage, now: MonoTime) {
+    ///
+    /// `link`: to the fetcher of the leader that it names, if that is another broker.
+    pub fn registered(&mut self, registration: &PartitionImage, link: Option<FetchLink>) {
+        let now = self.env.clock.mono();
         match self.replica.registered(now, registration) {
             Change::Nothing => return,
             Change::News => {}
             Change::Leads(epoch) => {
+                self.unfollow();
                 self.fail_waiters(ErrorCode::NotLeaderOrFollower);
                 if let Err(error) = self.log.begin_epoch(epoch) {
                     error!(tp = %self.partition.tp(), %error, "the leader epoch cannot be stored");
@@ -266,8 +286,14 @@ impl Owner {
                     self.fail();
                     return;
                 }
+                if let Some(link) = link {
+                    self.follow(link);
+                }
             }
-            Change::Idle => self.fail_waiters(ErrorCode::NotLeaderOrFollower),
+            Change::Idle => {
+                self.unfollow();
+                self.fail_waiters(ErrorCode::NotLeaderOrFollower);
+            }
         }
         self.publish_leader();
         if self.replica.leader().is_some_and(|leader| !leader.has_min_isr()) {
@@ -275,7 +301,9 @@ impl Owner {
             fail_all(&mut self.by_high_watermark, ErrorCode::NotEnoughReplicasAfterAppend);
         }
         self.advance();
+        self.consider_isr(now);
         self.partition.waiters.tell();
+        self.partition.followers.tell();
     }
 
     /// Whoever waits here for records to be counted waits in vain.
@@ -305,9 +333,11 @@ impl Owner {
             self.partition.publish_offline();
         }
         self.replica.failed();
+        self.unfollow();
         self.publish_leader();
         self.fail_waiters(ErrorCode::KafkaStorageError);
         self.partition.waiters.tell();
+        self.partition.followers.tell();
     }
 
     /// Gives the log back, with nobody waiting any more.
@@ -315,9 +345,11 @@ impl Owner {
         for append in self.inbox.drain(..) {
             append.ack.answer(AppendOutcome::failed(error));
         }
+        self.unfollow();
         self.fail_waiters(error);
         self.partition.publish_leader(None, false, false);
         self.partition.waiters.tell();
+        self.partition.followers.tell();
         self.log
     }
 

@@ -10,6 +10,7 @@ use thalweg_model::{ErrorCode, LeaderEpoch, Offset, PartitionIndex, TopicConfig,
 use thalweg_storage::ReadView;
 
 use super::fetch_wait::FetchWaiters;
+use super::interest::Interests;
 
 /// One replica. Its log belongs to a worker thread; what is here may be read from any thread without locks.
 #[derive(Debug)]
@@ -31,7 +32,11 @@ pub struct Partition {
     knows_latest: AtomicBool,
     has_min_isr: AtomicBool,
     offline: AtomicBool,
+    /// Consumers that wait for the visible end to move.
     pub waiters: FetchWaiters,
+    /// Followers; told also when the log grows.
+    pub followers: Interests,
+    replica_lag: AtomicI64,
 }
 
 /// What a consumer may see of a partition, taken at one moment (REPLICATION L9).
@@ -86,6 +91,8 @@ impl Partition {
             has_min_isr: AtomicBool::new(false),
             offline: AtomicBool::new(false),
             waiters: FetchWaiters::default(),
+            followers: Interests::default(),
+            replica_lag: AtomicI64::new(0),
         }
     }
 
@@ -154,7 +161,16 @@ impl Partition {
         }
     }
 
+    /// Records that the replica lacks that lacks most, as the leader last saw it; 0 where this replica does not lead.
+    pub fn replica_lag(&self) -> i64 {
+        self.replica_lag.load(Ordering::Relaxed)
+    }
+
     // What follows is for the owner of the log alone.
+
+    pub(super) fn publish_replica_lag(&self, records: i64) {
+        self.replica_lag.store(records, Ordering::Relaxed);
+    }
 
     pub(super) fn set_config(&self, config: TopicConfig) {
         self.config.store(Arc::new(config));
@@ -223,6 +239,19 @@ impl Partitions {
             topic.partitions[slot] = Some(partition);
         }
         self.names.store(Arc::new(names));
+        self.topics.store(Arc::new(topics));
+    }
+
+    /// Forgets one partition, whose replica here is no more.
+    pub(super) fn remove_one(&self, partition: &Partition) {
+        let mut topics = HashMap::clone(&self.topics.load());
+        let Some(topic) = topics.get_mut(&partition.topic).filter(|topic| topic.id == partition.topic_id) else {
+            return;
+        };
+        let topic = Arc::make_mut(topic);
+        if let Some(slot) = usize::try_from(partition.index.0).ok().and_then(|slot| topic.partitions.get_mut(slot)) {
+            *slot = None;
+        }
         self.topics.store(Arc::new(topics));
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thalweg_model::{ErrorCode, Offset};
+use thalweg_model::{ErrorCode, LeaderEpoch, Offset};
 use thalweg_storage::{AbortedTxn, LogSlice};
 use thalweg_world::send::FileSlice;
 use tracing::error;
@@ -11,6 +11,7 @@ use super::fetch_wait::Parked;
 use super::partitions::{LocalTopic, Partition, Visible};
 use crate::api::error_map;
 use crate::machine::fetch_session::{TopicKey, Wanted};
+use crate::machine::follower::EpochEnd;
 use crate::services::Services;
 
 /// The partitions of one fetch, found once.
@@ -37,6 +38,8 @@ pub struct PartitionRead {
     pub slices: Vec<FileSlice>,
     /// `None` unless only committed records are read.
     pub aborted: Option<Vec<AbortedTxn>>,
+    /// Where the epoch of the client's last record ended here, if the client is beyond it (KIP-320); then nothing else.
+    pub diverging: Option<EpochEnd>,
 }
 
 impl PartitionRead {
@@ -45,7 +48,7 @@ impl PartitionRead {
     }
 
     fn failed(error: ErrorCode, visible: Visible) -> PartitionRead {
-        PartitionRead { error, visible, slices: Vec::new(), aborted: None }
+        PartitionRead { error, visible, slices: Vec::new(), aborted: None, diverging: None }
     }
 }
 
@@ -109,13 +112,18 @@ impl<'a> Reader<'a> {
         }
         // Both bounds in one look (L9).
         let visible = partition.visible();
+        match diverging(partition, wanted) {
+            Ok(None) => {}
+            Ok(diverging) => return PartitionRead { diverging, ..PartitionRead::failed(ErrorCode::None, visible) },
+            Err(error) => return PartitionRead::failed(error, visible),
+        }
         let bound = if self.bounds.committed_only { visible.last_stable_offset } else { visible.high_watermark };
         let bytes_max = usize::try_from(wanted.max_bytes).unwrap_or(0).min(bytes_left);
         match slices(partition, wanted.fetch_offset, bound, bytes_max, at_least_one) {
             Ok(slices) => {
                 let aborted = self.bounds.committed_only.then(|| aborted(partition, wanted.fetch_offset, &slices));
                 let slices = slices.into_iter().map(file_slice).collect();
-                PartitionRead { error: ErrorCode::None, visible, slices, aborted }
+                PartitionRead { error: ErrorCode::None, visible, slices, aborted, diverging: None }
             }
             Err(error) => {
                 let code = error_map::read(&error);
@@ -128,8 +136,22 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Where the epoch of the client's last record ended here, if its position lies beyond that.
+///
+/// # Errors
+/// No epoch that we know of tells (1).
+fn diverging(partition: &Partition, wanted: &Wanted) -> Result<Option<EpochEnd>, ErrorCode> {
+    let asked = wanted.last_fetched_epoch;
+    if asked < LeaderEpoch(0) {
+        return Ok(None);
+    }
+    let (epoch, end_offset) = partition.view().epoch_end_offset(asked).ok_or(ErrorCode::OffsetOutOfRange)?;
+    let diverges = epoch < asked || end_offset < wanted.fetch_offset;
+    Ok(diverges.then_some(EpochEnd { epoch, end_offset }))
+}
+
 /// Whole batches from `from` on, over as many segments as the bounds allow.
-fn slices(
+pub(crate) fn slices(
     partition: &Partition,
     from: Offset,
     bound: Offset,
@@ -167,7 +189,7 @@ fn aborted(partition: &Partition, from: Offset, slices: &[LogSlice]) -> Vec<Abor
     })
 }
 
-fn file_slice(slice: LogSlice) -> FileSlice {
+pub(crate) fn file_slice(slice: LogSlice) -> FileSlice {
     FileSlice { file: slice.file, position: slice.position, length: slice.len as u64 }
 }
 

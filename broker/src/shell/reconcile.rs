@@ -5,14 +5,15 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use thalweg_model::{ErrorCode, PartitionIndex, TopicConfig, TopicId, TopicName, TopicPartition};
 use thalweg_storage::{LogConfig, LogDir, OpenError, PartitionLog};
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::dirs::{Dirs, FoundLog};
+use super::fetcher::Fetchers;
 use super::owner::{Owner, replica_of};
 use super::partitions::{NewPartition, Partition};
 use crate::machine::image::{Changes, Image};
@@ -26,6 +27,11 @@ pub struct Reconciler {
     /// Found at start and not yet claimed by the image.
     found: HashMap<TopicPartition, FoundLog>,
     is_first: bool,
+    fetchers: Fetchers,
+    /// Up to here the feed tells of earlier lives of this broker: it must not lead in their epochs, whose records a crash may
+    /// have taken.
+    registered_at: u64,
+    has_begun: bool,
 }
 
 /// A partition that should be here and is not yet.
@@ -36,16 +42,36 @@ struct Wanted {
 }
 
 impl Reconciler {
-    pub fn new(services: Arc<Services>, dirs: Arc<Dirs>, found: Vec<FoundLog>) -> Reconciler {
+    /// `registered_at`: the index of this life's registration.
+    pub fn new(
+        services: Arc<Services>,
+        dirs: Arc<Dirs>,
+        found: Vec<FoundLog>,
+        registered_at: u64,
+        stop: CancellationToken,
+    ) -> Reconciler {
         let found = found.into_iter().map(|found| (found.log.topic_partition().clone(), found)).collect();
-        Reconciler { services, dirs, found, is_first: true }
+        let fetchers = Fetchers::new(Arc::clone(&services), stop);
+        Reconciler { services, dirs, found, is_first: true, fetchers, registered_at, has_begun: false }
     }
 
     pub async fn apply(&mut self, image: &Image, changes: &Changes) {
         self.remove(changes).await;
+        self.remove_moved(image, changes).await;
         self.open(image, changes).await;
-        self.lead(image, changes).await;
         self.configure(image, changes);
+        if self.has_begun {
+            let changed = changes
+                .partitions
+                .iter()
+                .filter_map(|(topic, index)| self.services.partitions.partition(topic.as_str(), *index));
+            let changed = changed.collect();
+            self.register(image, changed).await;
+        } else if image.index >= self.registered_at {
+            self.has_begun = true;
+            let all = self.services.partitions.all();
+            self.register(image, all).await;
+        }
         if std::mem::take(&mut self.is_first) {
             self.set_aside_unknown().await;
         }
@@ -64,15 +90,19 @@ impl Reconciler {
                 }
                 gone.push((partition.dir.clone(), partition.tp()));
             }
-            let dirs = Arc::clone(&self.dirs);
-            let deleted = tokio::task::spawn_blocking(move || {
-                gone.iter().for_each(|(path, tp)| dirs.delete(path, tp));
-            });
-            // Only the names go now; the space is freed off this path. Cancelled only at shutdown.
-            let _ = deleted.await;
-            let dirs = Arc::clone(&self.dirs);
-            tokio::task::spawn_blocking(move || dirs.remove_deleted());
+            self.delete(gone).await;
         }
+    }
+
+    async fn delete(&self, gone: Vec<(PathBuf, TopicPartition)>) {
+        let dirs = Arc::clone(&self.dirs);
+        let deleted = tokio::task::spawn_blocking(move || {
+            gone.iter().for_each(|(path, tp)| dirs.delete(path, tp));
+        });
+        // Only the names go now; the space is freed off this path. Cancelled only at shutdown.
+        let _ = deleted.await;
+        let dirs = Arc::clone(&self.dirs);
+        tokio::task::spawn_blocking(move || dirs.remove_deleted());
     }
 
     /// Makes or opens the logs of partitions that have a replica here and are not known yet.
@@ -109,22 +139,40 @@ impl Reconciler {
         })
     }
 
-    /// Tells the owners of changed partitions who leads.
-    async fn lead(&self, image: &Image, changes: &Changes) {
-        let now = self.services.clock.mono();
+    /// Tells owners of logs what the coordinator says of their partitions.
+    async fn register(&mut self, image: &Image, partitions: Vec<Arc<Partition>>) {
+        let node = self.services.node_id();
         let mut told = Vec::new();
-        for (topic, index) in &changes.partitions {
-            let Some(partition) = self.services.partitions.partition(topic.as_str(), *index) else { continue };
-            let Some(registered) = image.partition(topic.as_str(), *index) else { continue };
+        for partition in partitions {
+            let Some(registered) = image.partition(partition.topic.as_str(), partition.index) else { continue };
             let registration = registered.clone();
+            let link = registered.leader.filter(|leader| *leader != node).map(|leader| self.fetchers.link(leader));
             let services = Arc::clone(&self.services);
             told.push(async move {
-                let order = move |owner: &mut Owner| owner.registered(&registration, now);
+                let order = move |owner: &mut Owner| owner.registered(&registration, link);
                 // Gone means that its worker stopped: the broker is going down.
                 let _ = services.workers().ask(&partition, order).await;
             });
         }
         join_all(told).await;
+    }
+
+    /// Gives up replicas that were moved to other brokers.
+    async fn remove_moved(&mut self, image: &Image, changes: &Changes) {
+        let node = self.services.node_id();
+        for (topic, index) in &changes.partitions {
+            let Some(registered) = image.partition(topic.as_str(), *index) else { continue };
+            if registered.replicas.contains(&node) {
+                continue;
+            }
+            let Some(partition) = self.services.partitions.partition(topic.as_str(), *index) else { continue };
+            self.services.partitions.remove_one(&partition);
+            if let Ok(owner) = self.services.workers().release(&partition).await {
+                drop(owner.into_log(ErrorCode::NotLeaderOrFollower));
+            }
+            info!(tp = %partition.tp(), "the replica here was moved away");
+            self.delete(vec![(partition.dir.clone(), partition.tp())]).await;
+        }
     }
 
     fn configure(&self, image: &Image, changes: &Changes) {
@@ -164,7 +212,7 @@ fn replica_settings(services: &Services, config: &TopicConfig) -> ReplicaSetting
     ReplicaSettings {
         durability: config.durability,
         min_insync_replicas: usize::try_from(config.min_insync_replicas).unwrap_or(1),
-        lag_max: Duration::from_millis(services.config.properties.number("replica.lag.time.max.ms").unsigned_abs()),
+        lag_max: services.config.properties.millis("replica.lag.time.max.ms"),
     }
 }
 
@@ -196,7 +244,7 @@ fn open_one(services: &Services, dirs: &Dirs, wanted: Wanted, found: Option<Foun
     });
     let settings = replica_settings(services, &partition.config());
     let replica = replica_of(services.node_id(), settings, &partition);
-    Some(Owner::new(Arc::new(partition), log, replica))
+    Some(Owner::new(Arc::new(partition), log, replica, services.worker_env.clone()))
 }
 
 fn open_or_create(dirs: &Dirs, wanted: &Wanted, config: LogConfig) -> Option<(Arc<LogDir>, PartitionLog)> {

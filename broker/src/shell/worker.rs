@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use arc_swap::ArcSwap;
 use thalweg_model::{MonoTime, PartitionIndex, TopicId};
 use thalweg_storage::{FlushOutcome, FlushTicket};
 use thalweg_world::Clock;
@@ -15,9 +16,11 @@ use tokio::sync::oneshot;
 use tracing::error;
 
 use super::flusher::Flushers;
+use super::isr::ProposalSender;
 use super::mailbox::Mailbox;
 use super::owner::{Moment, Owner};
 use super::partitions::Partition;
+use crate::machine::image::Image;
 use crate::metrics::Metrics;
 
 pub use super::owner::{Append, RequiredAcks};
@@ -35,6 +38,8 @@ pub struct WorkerEnv {
     pub flushers: Arc<Flushers>,
     pub metrics: Arc<Metrics>,
     pub lease: Arc<LeaseCell>,
+    pub image: Arc<ArcSwap<Image>>,
+    pub proposals: ProposalSender,
 }
 
 /// Until when the broker may lead, for threads that only need to know that.
@@ -46,12 +51,15 @@ pub struct LeaseCell(AtomicU64);
 pub struct Gone;
 
 type Question = Box<dyn FnOnce(&mut Owner) + Send>;
+type Visit = Box<dyn FnOnce(&mut HashMap<u64, Owner>) + Send>;
 
 enum Message {
     Append(Append),
     Flushed(Arc<Partition>, FlushOutcome),
     Take(Box<Owner>),
     Ask(Arc<Partition>, Question),
+    /// Looks at any of a worker's logs; does not write to them.
+    Visit(Visit),
     Release(Arc<Partition>, oneshot::Sender<Owner>),
     Stop,
 }
@@ -128,6 +136,48 @@ impl Workers {
     /// As [`Workers::ask`], without waiting for it.
     pub fn tell(&self, partition: &Arc<Partition>, order: impl FnOnce(&mut Owner) + Send + 'static) {
         self.mailboxes[partition.worker].send(Message::Ask(Arc::clone(partition), Box::new(order)));
+    }
+
+    /// Runs `question` for many partitions, with one message per worker; answers in the order of `asked`. For what does not
+    /// write to logs.
+    pub async fn ask_each<Q: Send + 'static, T: Send + 'static>(
+        &self,
+        asked: Vec<(Arc<Partition>, Q)>,
+        question: impl Fn(&mut Owner, Q) -> T + Send + Sync + Clone + 'static,
+    ) -> Vec<Result<T, Gone>> {
+        let mut by_worker: Vec<Vec<(usize, u64, Q)>> = self.mailboxes.iter().map(|_| Vec::new()).collect();
+        let mut answers: Vec<Result<T, Gone>> = Vec::with_capacity(asked.len());
+        for (index, (partition, asked)) in asked.into_iter().enumerate() {
+            by_worker[partition.worker].push((index, partition.number, asked));
+            answers.push(Err(Gone));
+        }
+        let mut receivers = Vec::new();
+        for (mailbox, share) in self.mailboxes.iter().zip(by_worker).filter(|(_, share)| !share.is_empty()) {
+            let (sender, receiver) = oneshot::channel();
+            let question = question.clone();
+            mailbox.send(Message::Visit(Box::new(move |owners| {
+                let answer =
+                    |(index, number, asked): (usize, u64, Q)| Some((index, question(owners.get_mut(&number)?, asked)));
+                let answers: Vec<(usize, T)> = share.into_iter().filter_map(answer).collect();
+                // Nobody waits any more: as good as answered.
+                let _ = sender.send(answers);
+            })));
+            receivers.push(receiver);
+        }
+        for receiver in receivers {
+            for (index, answer) in receiver.await.unwrap_or_default() {
+                answers[index] = Ok(answer);
+            }
+        }
+        answers
+    }
+
+    /// Runs `order` for every log, without waiting for it. For what does not write to logs.
+    pub fn tell_all(&self, order: impl Fn(&mut Owner) + Send + Sync + Clone + 'static) {
+        for mailbox in &self.mailboxes {
+            let order = order.clone();
+            mailbox.send(Message::Visit(Box::new(move |owners| owners.values_mut().for_each(order))));
+        }
     }
 
     /// Takes a log out of the hands of its worker.
@@ -247,6 +297,7 @@ impl Worker {
                 }
                 self.after(partition.number, self.env.clock.mono());
             }
+            Message::Visit(visit) => visit(&mut self.owners),
             Message::Release(partition, sender) => {
                 if let Some(owner) = self.owners.remove(&partition.number) {
                     self.due.retain(|(_, number)| *number != partition.number);

@@ -3,4 +3,5 @@
 mod connection;
 mod durability;
 mod leadership;
+mod replication;
 mod support;

@@ -31,7 +31,11 @@ pub struct Cluster {
 
 impl Cluster {
     pub async fn start() -> Cluster {
-        let settings = CoordinatorSettings { group_initial_rebalance_delay_ms: 0, ..Default::default() };
+        Cluster::start_with(CoordinatorSettings::default()).await
+    }
+
+    pub async fn start_with(settings: CoordinatorSettings) -> Cluster {
+        let settings = CoordinatorSettings { group_initial_rebalance_delay_ms: 0, ..settings };
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let config = CoordinatorConfig { listen, settings, ..Default::default() };
         let coordinator = Coordinator::start(config, Arc::new(MemStore::new()), Clock::real()).await.unwrap();

@@ -51,6 +51,8 @@ structure! {
         [0..] partition_max_bytes: i32;
         [17.., tag 0] replica_directory_id: TopicId;
         [18.., tag 1] high_watermark: i64 = i64::MAX;
+        /// Thalweg's own, between its brokers: below it the follower's records count; -1: all that it has.
+        [15.., tag 10000] counted_offset: i64 = -1;
     }
 
     ForgottenTopic {

@@ -1,0 +1,196 @@
+//! What a fetcher keeps of its partitions: where each stands, and what the leader has not been told yet.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use thalweg_model::{PartitionIndex, TopicId};
+use tokio::time::Instant;
+
+use super::Next;
+use crate::machine::follower::{FetchId, FetchPosition};
+use crate::shell::partitions::Partition;
+
+/// Every partition that is fetched from one leader, by its number.
+#[derive(Debug, Default)]
+pub struct Entries {
+    all: BTreeMap<u64, Entry>,
+    by_key: HashMap<(TopicId, PartitionIndex), u64>,
+    /// Ready, with a position that the leader does not know.
+    news: BTreeSet<u64>,
+    /// Whose answers their owners are carrying out.
+    in_hand: BTreeSet<u64>,
+    /// Whose records a disk is still syncing.
+    unflushed: BTreeSet<u64>,
+    /// When to ask again.
+    later: BTreeSet<(Instant, u64)>,
+    /// Left out of requests until their owners ask again.
+    waiting: BTreeSet<u64>,
+    /// In the leader's session, but not wanted any more.
+    forgotten: Vec<(TopicId, PartitionIndex)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    partition: Arc<Partition>,
+    id: FetchId,
+    position: FetchPosition,
+    is_in_session: bool,
+    later: Option<Instant>,
+    /// Which request named which fetch; the last few.
+    sent: Vec<(u64, FetchId, FetchPosition)>,
+}
+
+impl Entries {
+    pub fn ask(&mut self, partition: &Arc<Partition>, id: FetchId, position: FetchPosition) {
+        let number = partition.number;
+        let entry = self.all.entry(number).or_insert_with(|| Entry {
+            partition: Arc::clone(partition),
+            id,
+            position,
+            is_in_session: false,
+            later: None,
+            sent: Vec::new(),
+        });
+        (entry.id, entry.position) = (id, position);
+        self.waiting.remove(&number);
+        if let Some(until) = entry.later.take() {
+            self.later.remove(&(until, number));
+        }
+        self.by_key.insert((partition.topic_id, partition.index), number);
+        self.news.insert(number);
+        if position.counted < position.fetch_offset {
+            self.unflushed.insert(number);
+        } else {
+            self.unflushed.remove(&number);
+        }
+    }
+
+    pub fn forget(&mut self, number: u64) {
+        self.news.remove(&number);
+        self.unflushed.remove(&number);
+        self.waiting.remove(&number);
+        let Some(entry) = self.all.remove(&number) else { return };
+        let key = (entry.partition.topic_id, entry.partition.index);
+        if self.by_key.get(&key) == Some(&number) {
+            self.by_key.remove(&key);
+        }
+        if let Some(until) = entry.later {
+            self.later.remove(&(until, number));
+        }
+        if entry.is_in_session {
+            self.forgotten.push(key);
+        }
+    }
+
+    /// The owner is given an answer.
+    pub fn in_hand(&mut self, number: u64) {
+        self.in_hand.insert(number);
+    }
+
+    /// The owner is done with it.
+    pub fn done(&mut self, number: u64, next: Next, later: Instant) {
+        self.in_hand.remove(&number);
+        match next {
+            Next::Ask(id, position) => {
+                if let Some(partition) = self.all.get(&number).map(|entry| Arc::clone(&entry.partition)) {
+                    self.ask(&partition, id, position);
+                }
+            }
+            Next::Stands => {}
+            Next::Later => {
+                self.news.remove(&number);
+                self.unflushed.remove(&number);
+                let Some(entry) = self.all.get_mut(&number) else { return };
+                if std::mem::take(&mut entry.is_in_session) {
+                    self.forgotten.push((entry.partition.topic_id, entry.partition.index));
+                }
+                if let Some(before) = entry.later.replace(later) {
+                    self.later.remove(&(before, number));
+                }
+                self.later.insert((later, number));
+                self.waiting.insert(number);
+            }
+            Next::Gone => self.forget(number),
+        }
+    }
+
+    /// Those whose time to wait is over.
+    pub fn awake(&mut self, now: Instant) -> Vec<Arc<Partition>> {
+        let mut awake = Vec::new();
+        while let Some((until, number)) = self.later.first().copied().filter(|(until, _)| *until <= now) {
+            self.later.remove(&(until, number));
+            // Until its owner asks, it stays out of requests.
+            awake.extend(self.all.get(&number).map(|entry| Arc::clone(&entry.partition)));
+        }
+        awake
+    }
+
+    pub fn next_wakeup(&self) -> Option<Instant> {
+        self.later.first().map(|(until, _)| *until)
+    }
+
+    pub fn nothing_in_hand(&self) -> bool {
+        self.in_hand.is_empty()
+    }
+
+    pub fn any_ready(&self) -> bool {
+        self.all.len() > self.waiting.len()
+    }
+
+    pub fn has_news(&self) -> bool {
+        !self.news.is_empty()
+    }
+
+    pub fn any_unflushed(&self) -> bool {
+        !self.unflushed.is_empty()
+    }
+
+    /// What request number `request` names: what is new, or everything if it `is_first` in its session.
+    pub fn take_asked(&mut self, request: u64, is_first: bool) -> Vec<(Arc<Partition>, FetchPosition)> {
+        let mut numbers = std::mem::take(&mut self.news);
+        if is_first {
+            numbers.extend(self.all.keys().filter(|number| !self.waiting.contains(number)));
+        }
+        let mut asked = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let Some(entry) = self.all.get_mut(&number) else { continue };
+            entry.is_in_session = true;
+            entry.sent.push((request, entry.id, entry.position));
+            if entry.sent.len() > SENT_MAX {
+                entry.sent.remove(0);
+            }
+            asked.push((Arc::clone(&entry.partition), entry.position));
+        }
+        asked
+    }
+
+    pub fn take_forgotten(&mut self) -> Vec<(TopicId, PartitionIndex)> {
+        std::mem::take(&mut self.forgotten)
+    }
+
+    /// The fetch that an answer to request number `request` is for.
+    pub fn answered(
+        &self,
+        key: (TopicId, PartitionIndex),
+        request: u64,
+    ) -> Option<(Arc<Partition>, FetchId, FetchPosition)> {
+        let entry = self.all.get(self.by_key.get(&key)?)?;
+        let (_, id, position) = entry.sent.iter().rev().find(|(sent, _, _)| *sent <= request)?;
+        Some((Arc::clone(&entry.partition), *id, *position))
+    }
+
+    /// The connection is gone, and its session: everything is news to the next one.
+    pub fn start_over(&mut self) {
+        self.forgotten.clear();
+        for (number, entry) in &mut self.all {
+            entry.is_in_session = false;
+            entry.sent.clear();
+            if !self.waiting.contains(number) {
+                self.news.insert(*number);
+            }
+        }
+    }
+}
+
+/// More requests than are ever under way.
+const SENT_MAX: usize = 4;
