@@ -15,4 +15,5 @@ pub use metrics::CoordinatorMetrics;
 pub use settings::CoordinatorSettings;
 pub use shell::coordinator::{Coordinator, CoordinatorConfig, MetricsSource};
 pub use shell::feed::FeedLimits;
+pub use shell::formation::CoordinatorPeer;
 pub use store::{KvStore, MemStore};

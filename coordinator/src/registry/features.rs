@@ -28,6 +28,8 @@ pub fn level_of(kind: &Kind) -> u32 {
         | Kind::AlterConfigs(_)
         | Kind::AllocateProducerIds(_)
         | Kind::AlterIsr(_)
+        | Kind::AdmitCoordinator(_)
+        | Kind::RetireCoordinator(_)
         | Kind::SaveGeneration(_)
         | Kind::SaveAssignment(_)
         | Kind::ReplaceMember(_)

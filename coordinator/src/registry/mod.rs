@@ -6,6 +6,7 @@
 pub mod brokers;
 pub mod configs;
 pub mod context;
+pub mod coordinators;
 pub mod election;
 pub mod features;
 pub mod groups;
@@ -190,6 +191,8 @@ pub fn decide(state: &State, context: &Context, kind: &Kind) -> (Outcome, Vec<Re
             let (results, records) = configs::alter(state, &command.resources);
             (Outcome::AlteredConfigs(results), records)
         }
+        Kind::AdmitCoordinator(command) => coordinators::admit(state, command.id, &command.identity),
+        Kind::RetireCoordinator(command) => coordinators::retire(state, command.id),
         Kind::AlterIsr(request) => isr::alter(state, context, request),
         Kind::AllocateProducerIds(command) => producer_ids::allocate(state, command),
         Kind::SaveGeneration(command) => groups::save_generation(state, context, command),

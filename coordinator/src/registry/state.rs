@@ -8,8 +8,8 @@ use thalweg_model::{NodeId, TopicId};
 use thalweg_proto::v1::config_record::Resource;
 use thalweg_proto::v1::record::Kind;
 use thalweg_proto::v1::{
-    BrokerRecord, ClusterRecord, ConfigRecord, FeatureRecord, GroupRecord, OffsetRecord, PartitionRecord,
-    ProducerIdsRecord, Record, TopicRecord,
+    BrokerRecord, ClusterRecord, ConfigRecord, CoordinatorRecord, FeatureRecord, GroupRecord, OffsetRecord,
+    PartitionRecord, ProducerIdsRecord, Record, TopicRecord,
 };
 
 use super::election::Partition;
@@ -27,6 +27,7 @@ pub struct State {
     groups: BTreeMap<String, GroupRecord>,
     offsets: BTreeMap<String, GroupOffsets>,
     next_producer_id: i64,
+    coordinators: BTreeMap<u64, CoordinatorRecord>,
 }
 
 /// A group's offsets by topic and partition.
@@ -139,6 +140,11 @@ impl State {
         self.next_producer_id
     }
 
+    /// Every id that a coordinator ever had.
+    pub fn coordinator(&self, id: u64) -> Option<&CoordinatorRecord> {
+        self.coordinators.get(&id)
+    }
+
     /// Takes a record in. The only way in which a state changes.
     ///
     /// # Errors
@@ -178,6 +184,9 @@ impl State {
                 self.groups.remove(&removed.group_id);
             }
             Kind::Offset(offset) => self.replay_offset(offset),
+            Kind::Coordinator(node) => {
+                self.coordinators.insert(node.id, node.clone());
+            }
             Kind::OffsetRemoved(removed) => {
                 remove_offset(&mut self.offsets, &removed.group_id, &removed.topic, removed.partition);
             }
@@ -254,6 +263,7 @@ impl State {
             .chain(ids)
             .chain(groups)
             .chain(self.offset_records())
+            .chain(self.coordinators.values().map(|node| Kind::Coordinator(node.clone())))
             .map(|kind| Record { kind: Some(kind) })
     }
 
@@ -321,7 +331,12 @@ pub fn is_fed(record: &Record) -> bool {
             | Kind::Config(_),
         ) => true,
         Some(
-            Kind::ProducerIds(_) | Kind::Group(_) | Kind::GroupRemoved(_) | Kind::Offset(_) | Kind::OffsetRemoved(_),
+            Kind::ProducerIds(_)
+            | Kind::Group(_)
+            | Kind::GroupRemoved(_)
+            | Kind::Offset(_)
+            | Kind::OffsetRemoved(_)
+            | Kind::Coordinator(_),
         )
         | None => false,
     }

@@ -62,6 +62,24 @@ pub enum Call {
     List(v1::ListRequest),
 }
 
+impl Call {
+    /// Whether asking the next leader the same again has the effect that asking once has, also if the first call had it.
+    ///
+    /// Not so for the rest: a commit that comes late could undo a newer one, and what was removed already is not found.
+    pub fn can_be_repeated(&self) -> bool {
+        match self {
+            Call::RegisterBroker(_)
+            | Call::BrokerHeartbeat(_)
+            | Call::Join { .. }
+            | Call::Sync(_)
+            | Call::Heartbeat(_)
+            | Call::Describe(_)
+            | Call::List(_) => true,
+            Call::Leave(_) | Call::Commit(_) | Call::Delete(_) | Call::DeleteOffsets(_) => false,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     Reply(Ticket, Reply),

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use openraft::errors::{ClientWriteError, RaftError};
 use prost::Message;
@@ -56,7 +56,7 @@ impl Batcher {
     /// Replicates a command; answers once it is applied here.
     ///
     /// # Errors
-    /// Not the leader, or stopping. The command may still come to pass.
+    /// See [`ProposeError`].
     pub async fn propose(&self, command: Command) -> Result<Settled, ProposeError> {
         let (done, settled) = oneshot::channel();
         self.queue.send(Waiting { command, done }).await.map_err(|_| ProposeError::Stopped)?;
@@ -109,13 +109,14 @@ fn stamp(commands: Vec<Command>, clock: &Clock, default_min_isr: i32) -> Command
 }
 
 async fn write(raft: &Raft, batch: CommandBatch) -> Result<Answers, ProposeError> {
-    match raft.client_write(Commands(batch)).await {
-        Ok(written) => Ok(written.data),
-        Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => {
-            let node = forward.leader_node.map(|node| node.addr).unwrap_or_default();
-            Err(ProposeError::NotLeader { leader: forward.leader_id.map(|id| (id, node)) })
+    // A leader that is cut off keeps what it has taken for as long as it is cut off; whoever waits must go elsewhere.
+    match tokio::time::timeout(WRITE_TIMEOUT, raft.client_write(Commands(batch))).await {
+        Ok(Ok(written)) => Ok(written.data),
+        Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward)))) => {
+            Err(ProposeError::not_leader(forward))
         }
-        Err(_) => Err(ProposeError::Stopped),
+        Ok(Err(RaftError::Fatal(_))) => Err(ProposeError::Stopped),
+        Ok(Err(RaftError::APIError(_))) | Err(_) => Err(ProposeError::Unknown),
     }
 }
 
@@ -141,3 +142,4 @@ const QUEUE_MAX: usize = 8_192;
 const COMMANDS_MAX: usize = 4_096;
 /// Of one entry.
 const BYTES_MAX: usize = 1 << 20;
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use openraft::{BasicNode, EntryPayload};
+use openraft::EntryPayload;
 use prost::Message;
 use thalweg_proto::v1;
 use thalweg_proto::v1::log_entry::Payload;
 
-use super::types::{Commands, Entry, LogId, Membership, StoredMembership, Vote};
+use super::types::{Commands, CoordinatorNode, Entry, LogId, Membership, StoredMembership, Vote};
 
 pub fn log_id_to(id: &LogId) -> v1::LogId {
     v1::LogId { term: id.leader_id.term, node_id: id.leader_id.node_id, index: id.index }
@@ -30,8 +30,16 @@ pub fn membership_to(membership: &Membership) -> v1::Membership {
     let configs = membership.get_joint_config().iter();
     v1::Membership {
         configs: configs.map(|voters| v1::VoterSet { ids: voters.iter().copied().collect() }).collect(),
-        nodes: membership.nodes().map(|(id, node)| v1::RaftNode { id: *id, address: node.addr.clone() }).collect(),
+        nodes: membership.nodes().map(|(id, node)| node_to(*id, node)).collect(),
     }
+}
+
+fn node_to(id: u64, node: &CoordinatorNode) -> v1::RaftNode {
+    v1::RaftNode { id, address: node.address.clone(), identity: node.identity.clone() }
+}
+
+fn node_from(node: &v1::RaftNode) -> CoordinatorNode {
+    CoordinatorNode { address: node.address.clone(), identity: node.identity.clone() }
 }
 
 /// # Errors
@@ -42,8 +50,8 @@ pub fn membership_from(membership: &v1::Membership) -> io::Result<Membership> {
     }
     let configs: Vec<BTreeSet<u64>> =
         membership.configs.iter().map(|voters| voters.ids.iter().copied().collect()).collect();
-    let nodes: BTreeMap<u64, BasicNode> =
-        membership.nodes.iter().map(|node| (node.id, BasicNode::new(&node.address))).collect();
+    let nodes: BTreeMap<u64, CoordinatorNode> =
+        membership.nodes.iter().map(|node| (node.id, node_from(node))).collect();
     Membership::new(configs, nodes).map_err(|cause| invalid(format!("a stored membership is not valid: {cause}")))
 }
 

@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::StreamExt;
+use openraft::SnapshotPolicy;
 use openraft::async_runtime::WatchReceiver;
-use openraft::{BasicNode, SnapshotPolicy};
 use thalweg_proto::v1::admin_server::AdminServer;
 use thalweg_proto::v1::group_server::GroupServer;
+use thalweg_proto::v1::raft_server::RaftServer;
 use thalweg_proto::v1::registry_server::RegistryServer;
 use thalweg_world::Clock;
 use tokio::net::TcpListener;
@@ -15,19 +17,23 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::batcher::{Batcher, Raft};
 use super::feed::FeedLimits;
+use super::formation::{CoordinatorPeer, Formation, peer_list};
+use super::identity::Identity;
 use super::leader::LeaderRunner;
 use super::log_store::LogStore;
-use super::network::NoPeers;
+use super::members::Members;
+use super::network::Network;
 use super::services::Services;
+use super::services::raft::RaftPeers;
 use super::state_machine::{Shared, StateMachine};
 use crate::error::CoordinatorError;
 use crate::metrics::CoordinatorMetrics;
 use crate::settings::CoordinatorSettings;
-use crate::store::{Batch, KvStore, Space};
+use crate::store::KvStore;
 
 /// What one coordinator node is.
 #[derive(Clone, Debug)]
@@ -38,6 +44,9 @@ pub struct CoordinatorConfig {
     pub listen: SocketAddr,
     /// How others reach it, host:port; `None`: as it listens.
     pub advertised: Option<String>,
+    /// Those who found the cluster together, this node among them; or, of a node that joins, some who are part of it.
+    /// Empty: this node founds a cluster of its own.
+    pub peers: Vec<CoordinatorPeer>,
     pub settings: CoordinatorSettings,
     pub feed: FeedLimits,
     /// A snapshot is taken after this many Raft entries; the log before it is then given up.
@@ -52,6 +61,7 @@ impl Default for CoordinatorConfig {
             node_id: 1,
             listen: SocketAddr::from(([127, 0, 0, 1], 9093)),
             advertised: None,
+            peers: Vec::new(),
             settings: CoordinatorSettings::default(),
             feed: FeedLimits::default(),
             snapshot_every_entries: 20_000,
@@ -66,12 +76,15 @@ pub struct Coordinator {
     shared: Arc<Shared>,
     local_addr: SocketAddr,
     metrics: Arc<CoordinatorMetrics>,
+    me: Arc<Identity>,
+    members: Members,
     stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Coordinator {
-    /// Opens the store, joins or founds the cluster, and serves. Returns once it answers, if it is the only voter.
+    /// Opens the store and serves. Returns once it answers, if it is the only voter; otherwise it finds its place among the
+    /// others by and by, and [`Coordinator::failed`] tells if there is none for it.
     ///
     /// Must run on a tokio runtime; one of its own keeps other load from starving Raft.
     ///
@@ -82,28 +95,37 @@ impl Coordinator {
         store: Arc<dyn KvStore>,
         clock: Clock,
     ) -> Result<Coordinator, CoordinatorError> {
-        claim(&*store, config.node_id)?;
+        let me = Arc::new(Identity::claim(Arc::clone(&store), config.node_id)?);
         let listen = |cause| CoordinatorError::Listen { address: config.listen, cause };
         let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
         let local_addr = listener.local_addr().map_err(listen)?;
-        let address: Arc<str> = config.advertised.clone().unwrap_or_else(|| local_addr.to_string()).into();
+        let listed = config.peers.iter().find(|peer| peer.id == config.node_id).map(|peer| peer.address.clone());
+        let address = config.advertised.clone().or(listed).unwrap_or_else(|| local_addr.to_string());
 
         let state_machine = StateMachine::open(Arc::clone(&store), config.feed).map_err(CoordinatorError::Store)?;
-        let log_store = LogStore::open(store).map_err(CoordinatorError::Store)?;
+        let log_store = LogStore::open(Arc::clone(&store)).map_err(CoordinatorError::Store)?;
         let shared = state_machine.shared();
-        let raft = Raft::new(config.node_id, Arc::new(raft_config(&config)?), NoPeers, log_store, state_machine)
+        if let Some(cluster) = shared.machine().state().cluster_id() {
+            me.bind_to(cluster).map_err(CoordinatorError::Store)?;
+        }
+        let network = Network::new(Arc::clone(&me));
+        let raft_config = Arc::new(raft_config(&config)?);
+        let raft = Raft::new(config.node_id, raft_config, network.clone(), log_store, state_machine)
             .await
             .map_err(|cause| CoordinatorError::Raft(cause.to_string()))?;
-        found(&raft, config.node_id, &address).await?;
 
         let metrics = Arc::new(CoordinatorMetrics::default());
         let stop = CancellationToken::new();
         let settings = config.settings;
         let (batcher, batching) =
             Batcher::new(raft.clone(), clock.clone(), settings.default_min_isr, Arc::clone(&metrics));
+        let members =
+            Members { me: Arc::clone(&me), raft: raft.clone(), batcher: batcher.clone(), network: network.clone() };
         let runner = LeaderRunner {
             node_id: config.node_id,
+            address: address.clone(),
             raft: raft.clone(),
+            members: members.clone(),
             shared: Arc::clone(&shared),
             batcher: batcher.clone(),
             settings: settings.clone(),
@@ -114,20 +136,40 @@ impl Coordinator {
         let (mut sessions, leading) = runner.start();
         let services = Services {
             node_id: config.node_id,
-            address,
             raft: raft.clone(),
             shared: Arc::clone(&shared),
             batcher,
             sessions: sessions.clone(),
+            members: members.clone(),
             settings: Arc::new(settings),
         };
-        let serving = serve(listener, services, stop.clone());
-        let tasks = vec![tokio::spawn(batching), tokio::spawn(leading), tokio::spawn(serving)];
-        if is_only_voter(&raft, config.node_id).await? && !sessions.wait_until_leading().await {
+        let peers = RaftPeers { raft: raft.clone(), me: Arc::clone(&me), store, peers: peer_list(&config.peers) };
+        let serving = serve(listener, services, peers, stop.clone());
+        let ended = stop.clone();
+        let batching = async move {
+            tokio::select! {
+                biased;
+                () = ended.cancelled() => {}
+                () = batching => {}
+            }
+        };
+        let mut tasks = vec![tokio::spawn(batching), tokio::spawn(leading), tokio::spawn(serving)];
+        let (me, raft) = (Arc::clone(&members.me), raft);
+        let formation = Formation {
+            me: Arc::clone(&me),
+            address,
+            peers: config.peers,
+            raft: raft.clone(),
+            network,
+            stop: stop.clone(),
+        };
+        let stands_alone = formation.stand_alone().await.map_err(CoordinatorError::Raft)?;
+        tasks.push(tokio::spawn(formation.run()));
+        if stands_alone && !sessions.wait_until_leading().await {
             return Err(CoordinatorError::Raft("it stopped while starting".to_owned()));
         }
         info!(%local_addr, "coordinator serves");
-        Ok(Coordinator { raft, shared, local_addr, metrics, stop, tasks })
+        Ok(Coordinator { raft, shared, local_addr, metrics, me, members, stop, tasks })
     }
 
     /// Where its gRPC service listens.
@@ -146,9 +188,17 @@ impl Coordinator {
         MetricsSource { raft: self.raft.clone(), shared: Arc::clone(&self.shared), metrics }
     }
 
-    /// Returns when Raft has stopped by itself, and why: its disk failed, or this node's state differs from the others'.
-    /// The process should end then; going on would answer nothing.
+    /// Returns when this node cannot go on, and why: its disk failed, its state differs from the others', or there is no
+    /// place for it in the cluster. The process should end then; going on would answer nothing.
     pub async fn failed(&self) -> String {
+        tokio::select! {
+            biased;
+            reason = self.me.failed() => reason,
+            reason = self.raft_failed() => reason,
+        }
+    }
+
+    async fn raft_failed(&self) -> String {
         let mut raft = self.raft.metrics();
         loop {
             if let Err(cause) = &raft.borrow_watched().running_state {
@@ -160,8 +210,16 @@ impl Coordinator {
         }
     }
 
-    /// Stops serving, then Raft. Nothing that was answered is lost, with or without it.
+    /// Hands the lead over if it has it, stops serving, then Raft. Nothing that was answered is lost, with or without it.
     pub async fn shutdown(mut self) {
+        let metrics = self.raft.server_metrics();
+        let leads = metrics.borrow_watched().state.is_leader();
+        if leads
+            && self.members.membership().voter_ids().count() > 1
+            && let Err(cause) = self.members.transfer_leader(None).await
+        {
+            warn!(?cause, "stops without having handed the lead over; the others elect");
+        }
         self.stop.cancel();
         // Subscriptions never end by themselves, and the server waits for what is open.
         self.shared.feed.close();
@@ -212,61 +270,36 @@ impl Drop for Coordinator {
     }
 }
 
-async fn serve(listener: TcpListener, services: Services, stop: CancellationToken) {
+async fn serve(listener: TcpListener, services: Services, peers: RaftPeers, stop: CancellationToken) {
     let limit = MESSAGE_BYTES_MAX;
+    // Answers are small and leave in several pieces; each would wait for the other side to acknowledge the one before.
+    let incoming = TcpListenerStream::new(listener).inspect(|stream| {
+        if let Ok(stream) = stream
+            && let Err(cause) = stream.set_nodelay(true)
+        {
+            warn!(%cause, "a connection will be slow");
+        }
+    });
     let served = Server::builder()
+        .add_service(RaftServer::new(peers).max_decoding_message_size(RAFT_BYTES_MAX))
         .add_service(RegistryServer::new(services.clone()).max_decoding_message_size(limit))
         .add_service(GroupServer::new(services.clone()).max_decoding_message_size(limit))
         .add_service(AdminServer::new(services).max_decoding_message_size(limit))
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop.cancelled_owned())
+        .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
         .await;
     if let Err(cause) = served {
         error!(%cause, "the coordinator's gRPC server ended");
     }
 }
 
-/// A store belongs to one node for ever.
-fn claim(store: &dyn KvStore, node_id: u64) -> Result<(), CoordinatorError> {
-    let stored = store.value(Space::Meta, NODE_ID).map_err(CoordinatorError::Store)?;
-    match stored {
-        None => {
-            let mut batch = Batch::default();
-            batch.put(Space::Meta, NODE_ID, node_id.to_be_bytes());
-            store.write(batch).and_then(|()| store.sync()).map_err(CoordinatorError::Store)
-        }
-        Some(bytes) => {
-            let stored = <[u8; 8]>::try_from(bytes.as_slice()).map(u64::from_be_bytes).unwrap_or(u64::MAX);
-            if stored == node_id { Ok(()) } else { Err(CoordinatorError::WrongNode { stored, configured: node_id }) }
-        }
-    }
-}
-
-/// A node without a past founds a cluster of its own. One without others need not wait for their votes.
-async fn found(raft: &Raft, node_id: u64, address: &str) -> Result<(), CoordinatorError> {
-    let cannot = |cause: String| CoordinatorError::Raft(cause);
-    if raft.is_initialized().await.map_err(|cause| cannot(cause.to_string()))? {
-        if is_only_voter(raft, node_id).await? {
-            raft.trigger().elect(false).await.map_err(|cause| cannot(cause.to_string()))?;
-        }
-        return Ok(());
-    }
-    let members = std::collections::BTreeMap::from([(node_id, BasicNode::new(address))]);
-    raft.initialize(members).await.map_err(|cause| cannot(cause.to_string()))
-}
-
-/// Asks Raft itself: what it shows to others may be older.
-async fn is_only_voter(raft: &Raft, node_id: u64) -> Result<bool, CoordinatorError> {
-    let voters = raft.with_raft_state(|state| state.membership_state.effective().voter_ids().collect::<Vec<u64>>());
-    let voters = voters.await.map_err(|cause| CoordinatorError::Raft(cause.to_string()))?;
-    Ok(voters == [node_id])
-}
-
 fn raft_config(config: &CoordinatorConfig) -> Result<openraft::Config, CoordinatorError> {
     let wanted = openraft::Config {
         cluster_name: "thalweg".to_owned(),
-        heartbeat_interval: 200,
-        election_timeout_min: 800,
-        election_timeout_max: 1_600,
+        heartbeat_interval: 150,
+        election_timeout_min: 500,
+        election_timeout_max: 1_000,
+        // A node that was away asks first whether it could win; else its terms would depose a leader that is well.
+        enable_pre_vote: Some(true),
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_every_entries),
         max_in_snapshot_log_to_keep: config.log_kept_entries,
         // The mark of what is committed is not synced, so after a crash a leader may not know what it had answered. A new
@@ -277,5 +310,6 @@ fn raft_config(config: &CoordinatorConfig) -> Result<openraft::Config, Coordinat
     wanted.validate().map_err(|cause| CoordinatorError::Raft(cause.to_string()))
 }
 
-const NODE_ID: &[u8] = b"node";
 const MESSAGE_BYTES_MAX: usize = 128 << 20;
+/// An entry may carry the largest message that was taken.
+const RAFT_BYTES_MAX: usize = MESSAGE_BYTES_MAX + (4 << 20);

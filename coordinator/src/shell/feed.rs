@@ -81,13 +81,21 @@ impl Feed {
     }
 
     /// Subscribes from `from_index` on, or from an image if that is not at hand. The caller keeps the state from changing.
-    pub fn subscribe(&self, state: &State, feed_index: u64, from_index: u64) -> Subscription {
+    ///
+    /// `index` is that of the last entry applied here. What a subscriber has of another node ends at an entry that this node
+    /// need not have fed, so any index up to it will do.
+    pub fn subscribe(&self, state: &State, index: u64, from_index: u64) -> Subscription {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let start = if from_index > 0 && (inner.floor..=feed_index).contains(&from_index) {
+        let start = if from_index > 0 && (inner.floor..=index).contains(&from_index) {
             let newer = inner.recent.iter().filter(|kept| kept.item.index > from_index);
-            newer.map(|kept| kept.item.clone()).collect()
+            let mut items: Vec<FeedItem> = newer.map(|kept| kept.item.clone()).collect();
+            // Entries that brokers need nothing of count too: what an earlier leader said to be at some index is known then.
+            if items.last().map_or(from_index, |item| item.index) < index {
+                items.push(FeedItem { index, ..FeedItem::default() });
+            }
+            items
         } else {
-            image(state, feed_index)
+            image(state, index)
         };
         let (sender, live) = mpsc::channel(self.limits.queue_max);
         inner.subscribers.retain(|subscriber| !subscriber.is_closed());

@@ -8,15 +8,19 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use openraft::ReadPolicy;
 use openraft::async_runtime::WatchReceiver;
+use openraft::{ChangeMembers, ReadPolicy};
+use thalweg_proto::v1::AdmitCoordinator;
+use thalweg_proto::v1::command::Kind;
 use thalweg_world::Clock;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::batcher::{Batcher, Raft, Settled};
+use super::members::{Members, MembersError};
 use super::state_machine::Shared;
+use super::types::CoordinatorNode;
 use crate::error::ProposeError;
 use crate::metrics::CoordinatorMetrics;
 use crate::registry::features;
@@ -27,8 +31,10 @@ use crate::settings::CoordinatorSettings;
 struct Asked {
     ticket: Ticket,
     call: Call,
-    reply: oneshot::Sender<Reply>,
+    reply: oneshot::Sender<Answer>,
 }
+
+type Answer = Result<Reply, ProposeError>;
 
 /// The way to the present leader's sessions, if this node leads.
 #[derive(Clone)]
@@ -47,24 +53,43 @@ impl Sessions {
     /// Asks the sessions. Dropping the future withdraws the call.
     ///
     /// # Errors
-    /// This node does not lead, or ceased to while the call waited.
+    /// This node does not lead, or ceased to while the call waited; then its outcome is not known.
     pub async fn ask(&self, call: Call) -> Result<Reply, ProposeError> {
         let Some(entrance) = self.entrance.borrow().clone() else {
             return Err(ProposeError::NotLeader { leader: None });
         };
+        let can_be_repeated = call.can_be_repeated();
         let ticket = Ticket(self.tickets.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
-        let gone = |_| ProposeError::NotLeader { leader: None };
-        entrance.calls.send(Asked { ticket, call, reply }).await.map_err(|_| gone(()))?;
+        let asked = Asked { ticket, call, reply };
+        entrance.calls.send(asked).await.map_err(|_| ProposeError::NotLeader { leader: None })?;
         let mut withdrawal = Withdrawal { ticket: Some(ticket), withdrawn: entrance.withdrawn };
         let answer = answer.await;
         withdrawal.ticket = None;
-        answer.map_err(|_| gone(()))
+        match answer {
+            Ok(answer) => answer,
+            Err(_) if can_be_repeated => Err(ProposeError::NotLeader { leader: None }),
+            Err(_) => Err(ProposeError::Unknown),
+        }
     }
 
     /// Returns once this node leads and answers.
     pub async fn wait_until_leading(&mut self) -> bool {
         self.entrance.wait_for(Option::is_some).await.is_ok()
+    }
+}
+
+impl Asked {
+    /// It has not been looked at, so it can safely be asked elsewhere.
+    fn turn_away(self) {
+        drop(self.reply.send(Err(ProposeError::NotLeader { leader: None })));
+    }
+}
+
+fn turn_away(asked: &mut mpsc::Receiver<Asked>) {
+    asked.close();
+    while let Ok(call) = asked.try_recv() {
+        call.turn_away();
     }
 }
 
@@ -85,7 +110,10 @@ impl Drop for Withdrawal {
 /// Leads whenever Raft says so.
 pub struct LeaderRunner {
     pub node_id: u64,
+    /// How others reach this node.
+    pub address: String,
     pub raft: Raft,
+    pub members: Members,
     pub shared: Arc<Shared>,
     pub batcher: Batcher,
     pub settings: CoordinatorSettings,
@@ -114,32 +142,64 @@ impl LeaderRunner {
             let Some(term) = led else { return };
             let (calls, mut asked) = mpsc::channel(CALLS_MAX);
             let (withdrawn, mut gone) = mpsc::unbounded_channel();
-            if self.prepare().await {
-                info!(term, "leading the coordinators");
-                self.metrics.is_leader.store(1, Ordering::Relaxed);
-                opener.send_replace(Some(Entrance { calls, withdrawn }));
-                tokio::select! {
-                    biased;
-                    () = stop.cancelled() => {}
-                    () = self.wait_for_end(term) => warn!(term, "leading the coordinators no more"),
-                    () = self.lead(&mut asked, &mut gone) => {}
-                }
-                opener.send_replace(None);
-                self.metrics.is_leader.store(0, Ordering::Relaxed);
-                self.shared.feed.cut(None);
-            } else {
-                self.wait_for_end(term).await;
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = self.wait_for_end(term) => continue,
+                () = self.prepare() => {}
             }
+            info!(term, "leading the coordinators");
+            self.metrics.is_leader.store(1, Ordering::Relaxed);
+            opener.send_replace(Some(Entrance { calls, withdrawn }));
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = self.wait_for_end(term) => warn!(term, "leading the coordinators no more"),
+                () = self.lead(&mut asked, &mut gone) => {}
+            }
+            opener.send_replace(None);
+            self.metrics.is_leader.store(0, Ordering::Relaxed);
+            self.shared.feed.cut(None);
+            turn_away(&mut asked);
         }
     }
 
-    /// Knows everything that earlier leaders committed, and the cluster has a name.
-    async fn prepare(&self) -> bool {
-        if self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await.is_err() {
-            return false;
+    /// Returns once this node knows everything that earlier leaders committed, and the registries know the cluster and its
+    /// coordinators.
+    async fn prepare(&self) {
+        while let Err(cause) = self.introduce().await {
+            warn!(%cause, "leads, and reaches too few other coordinators");
+            tokio::time::sleep(PREPARE_INTERVAL).await;
         }
-        let is_named = self.shared.machine().state().cluster_id().is_some();
-        is_named || self.batcher.propose(command(features::first_command(rand::random()))).await.is_ok()
+    }
+
+    async fn introduce(&self) -> Result<(), ProposeError> {
+        let reached = self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await;
+        reached.map_err(|_| ProposeError::NotLeader { leader: None })?;
+        if self.shared.machine().state().cluster_id().is_none() {
+            let cluster = self.members.me.cluster().and_then(|id| <[u8; 16]>::try_from(&id[..]).ok());
+            let first = features::first_command(cluster.unwrap_or_else(rand::random));
+            self.batcher.propose(command(first)).await?;
+        }
+        // This very node may listen elsewhere than before; nobody else can say so while it leads.
+        let own = CoordinatorNode { address: self.address.clone(), identity: self.members.me.identity.clone() };
+        if self.members.membership().get_node(&self.node_id).is_some_and(|node| *node != own) {
+            let change = ChangeMembers::SetNodes(BTreeMap::from([(self.node_id, own)]));
+            self.members.change(change).await.map_err(|cause| match cause {
+                MembersError::Propose(cause) => cause,
+                MembersError::Refused(_) => ProposeError::Unknown,
+            })?;
+        }
+        let unknown: Vec<AdmitCoordinator> = {
+            let machine = self.shared.machine();
+            let membership = self.members.membership();
+            let nodes = membership.nodes().filter(|(id, _)| machine.state().coordinator(**id).is_none());
+            nodes.map(|(id, node)| AdmitCoordinator { id: *id, identity: node.identity.clone() }).collect()
+        };
+        for admission in unknown {
+            self.batcher.propose(command(Kind::AdmitCoordinator(admission))).await?;
+        }
+        Ok(())
     }
 
     async fn lead(&self, asked: &mut mpsc::Receiver<Asked>, gone: &mut mpsc::UnboundedReceiver<Ticket>) {
@@ -147,7 +207,7 @@ impl LeaderRunner {
             let machine = self.shared.machine();
             Session::restore(self.settings.clone(), &machine, self.clock.mono())
         };
-        let mut replies: BTreeMap<Ticket, oneshot::Sender<Reply>> = BTreeMap::new();
+        let mut replies: BTreeMap<Ticket, oneshot::Sender<Answer>> = BTreeMap::new();
         let mut proposed: FuturesUnordered<BoxFuture<'_, Proposed>> = FuturesUnordered::new();
         let mut calls = Vec::new();
         let mut events = Vec::new();
@@ -174,6 +234,7 @@ impl LeaderRunner {
                     }
                     if let Err(cause) = self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
                         warn!(%cause, "cannot tell whether this node still leads");
+                        calls.drain(..).for_each(Asked::turn_away);
                         return;
                     }
                     for Asked { ticket, call, reply } in calls.drain(..) {
@@ -188,7 +249,7 @@ impl LeaderRunner {
                     Effect::Reply(ticket, reply) => {
                         if let Some(waiting) = replies.remove(&ticket) {
                             // Whoever asked may have gone away.
-                            drop(waiting.send(reply));
+                            drop(waiting.send(Ok(reply)));
                         }
                     }
                     Effect::Propose(id, command) => {
@@ -248,3 +309,4 @@ impl LeaderRunner {
 
 const CALLS_MAX: usize = 4_096;
 const CALLS_AT_ONCE: usize = 256;
+const PREPARE_INTERVAL: Duration = Duration::from_millis(100);

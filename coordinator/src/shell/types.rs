@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use openraft::{BasicNode, declare_raft_types};
+use bytes::Bytes;
+use openraft::declare_raft_types;
 use thalweg_proto::v1::CommandBatch;
 
 use crate::registry::Outcome;
@@ -13,16 +14,25 @@ declare_raft_types!(
         D = Commands,
         R = Answers,
         NodeId = u64,
-        Node = BasicNode,
+        Node = CoordinatorNode,
         Term = u64,
 );
+
+/// A member as all members know it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CoordinatorNode {
+    /// host:port of its gRPC service.
+    pub address: String,
+    /// 16 bytes, of the data that it was admitted with; empty in stores from before there was one.
+    pub identity: Bytes,
+}
 
 pub type LogId = openraft::type_config::alias::LogIdOf<TypeConfig>;
 pub type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
 pub type Entry = openraft::type_config::alias::EntryOf<TypeConfig>;
 pub type StoredMembership = openraft::type_config::alias::StoredMembershipOf<TypeConfig>;
 pub type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>;
-pub type Membership = openraft::Membership<u64, BasicNode>;
+pub type Membership = openraft::Membership<u64, CoordinatorNode>;
 
 /// What one Raft entry carries.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,16 +6,18 @@ use thalweg_proto::v1;
 use thalweg_proto::v1::admin_server::Admin;
 use thalweg_proto::v1::command::Kind;
 use thalweg_proto::v1::{
-    AlterConfigsRequest, AlterConfigsResponse, AlteredConfig, CoordinatorNode, CreatePartitionsRequest,
-    CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, CreatedTopic, DeleteTopicsRequest,
-    DeleteTopicsResponse, DeletedTopic, DescribeCoordinatorsRequest, DescribeCoordinatorsResponse, GrownTopic,
-    NewTopic,
+    AddCoordinatorRequest, AddCoordinatorResponse, AlterConfigsRequest, AlterConfigsResponse, AlteredConfig,
+    CoordinatorNode, CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse,
+    CreatedTopic, DeleteTopicsRequest, DeleteTopicsResponse, DeletedTopic, DescribeCoordinatorsRequest,
+    DescribeCoordinatorsResponse, GrownTopic, KafkaError, NewTopic, RemoveCoordinatorRequest,
+    RemoveCoordinatorResponse, TransferLeaderRequest, TransferLeaderResponse,
 };
 use tonic::{Request, Response, Status};
 
 use super::{Services, refusal};
 use crate::registry::context::{Context, Seed};
-use crate::registry::{Outcome, decide};
+use crate::registry::{Outcome, decide, ok};
+use crate::shell::members::MembersError;
 
 #[tonic::async_trait]
 impl Admin for Services {
@@ -107,8 +109,7 @@ impl Admin for Services {
         let membership = now.membership_config.membership();
         let nodes = membership.nodes().map(|(id, node)| CoordinatorNode {
             id: *id,
-            // This node may listen on another port than when it was made a member.
-            address: if *id == self.node_id { self.address.to_string() } else { node.addr.clone() },
+            address: node.address.clone(),
             voter: membership.voter_ids().any(|voter| voter == *id),
             leader: now.current_leader == Some(*id),
         });
@@ -119,9 +120,49 @@ impl Admin for Services {
             last_applied: now.last_applied.map_or(0, |id| id.index),
         }))
     }
+
+    async fn add_coordinator(
+        &self,
+        request: Request<AddCoordinatorRequest>,
+    ) -> Result<Response<AddCoordinatorResponse>, Status> {
+        let AddCoordinatorRequest { id, address } = request.into_inner();
+        self.barrier().await?;
+        let error = self.told(self.members.add(id, address).await)?;
+        Ok(Response::new(AddCoordinatorResponse { error: Some(error.unwrap_or_else(ok)) }))
+    }
+
+    async fn remove_coordinator(
+        &self,
+        request: Request<RemoveCoordinatorRequest>,
+    ) -> Result<Response<RemoveCoordinatorResponse>, Status> {
+        self.barrier().await?;
+        let error = self.told(self.members.remove(request.into_inner().id).await)?;
+        Ok(Response::new(RemoveCoordinatorResponse { error: Some(error.unwrap_or_else(ok)) }))
+    }
+
+    async fn transfer_leader(
+        &self,
+        request: Request<TransferLeaderRequest>,
+    ) -> Result<Response<TransferLeaderResponse>, Status> {
+        self.barrier().await?;
+        let to = Some(request.into_inner().to).filter(|to| *to != 0);
+        let moved = self.members.transfer_leader(to).await;
+        let leader = moved.as_ref().copied().unwrap_or(self.node_id);
+        let error = self.told(moved.map(drop))?;
+        Ok(Response::new(TransferLeaderResponse { error: Some(error.unwrap_or_else(ok)), leader }))
+    }
 }
 
 impl Services {
+    /// What to answer about a change of the coordinators, if this node could carry it out or refuse it.
+    fn told(&self, result: Result<(), MembersError>) -> Result<Option<KafkaError>, Status> {
+        match result {
+            Ok(()) => Ok(None),
+            Err(MembersError::Refused(refused)) => Ok(Some(refused)),
+            Err(MembersError::Propose(cause)) => Err(self.status(cause)),
+        }
+    }
+
     /// The outcome of a command: applied, or only thought through.
     async fn decided(&self, kind: Kind, validate_only: bool) -> Result<(Outcome, u64), Status> {
         if !validate_only {

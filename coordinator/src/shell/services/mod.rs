@@ -2,16 +2,19 @@
 
 mod admin;
 mod group;
+pub mod raft;
 mod registry;
 
 use std::sync::Arc;
 
 use openraft::ReadPolicy;
+use openraft::errors::{LinearizableReadError, RaftError};
 use thalweg_proto::v1::KafkaError;
 use tonic::{Code, Status};
 
 use super::batcher::{Batcher, Raft, Settled};
 use super::leader::Sessions;
+use super::members::Members;
 use super::state_machine::Shared;
 use crate::error::ProposeError;
 use crate::registry::{Outcome, error};
@@ -22,12 +25,11 @@ use crate::settings::CoordinatorSettings;
 #[derive(Clone)]
 pub struct Services {
     pub node_id: u64,
-    /// host:port of this node's own gRPC service.
-    pub address: Arc<str>,
     pub raft: Raft,
     pub shared: Arc<Shared>,
     pub batcher: Batcher,
     pub sessions: Sessions,
+    pub members: Members,
     pub settings: Arc<CoordinatorSettings>,
 }
 
@@ -44,16 +46,20 @@ impl Services {
     async fn barrier(&self) -> Result<(), Status> {
         match self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
             Ok(_) => Ok(()),
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
+                Err(self.status(ProposeError::not_leader(forward)))
+            }
             Err(_) => Err(self.status(ProposeError::NotLeader { leader: None })),
         }
     }
 
-    /// UNAVAILABLE, with the leader's "id@host:port" in `thalweg-leader` (common.proto).
+    /// UNAVAILABLE, with the leader's "id@host:port" in `thalweg-leader` (common.proto), where the call certainly had no
+    /// effect; ABORTED where that is not known.
     fn status(&self, cause: ProposeError) -> Status {
         let leader = match &cause {
-            ProposeError::NotLeader { leader: Some((id, address)) } => format!("{id}@{address}"),
-            ProposeError::NotLeader { leader: None } => self.known_leader(),
-            ProposeError::Stopped => String::new(),
+            ProposeError::NotLeader { leader: Some((id, address)) } if *id != self.node_id => format!("{id}@{address}"),
+            ProposeError::NotLeader { .. } => self.known_leader(),
+            ProposeError::Stopped | ProposeError::Unknown => return Status::aborted(cause.to_string()),
         };
         let mut status = Status::new(Code::Unavailable, cause.to_string());
         if let Ok(value) = leader.parse() {
@@ -68,7 +74,7 @@ impl Services {
         let now = metrics.borrow_watched();
         let Some(leader) = now.current_leader.filter(|leader| *leader != self.node_id) else { return String::new() };
         let node = now.membership_config.get_node(&leader);
-        node.map(|node| format!("{leader}@{}", node.addr)).unwrap_or_default()
+        node.map(|node| format!("{leader}@{}", node.address)).unwrap_or_default()
     }
 }
 

@@ -45,7 +45,8 @@ impl Registry for Services {
         self.barrier().await?;
         let subscription = {
             let machine = self.shared.machine();
-            self.shared.feed.subscribe(machine.state(), machine.feed_index(), request.into_inner().from_index)
+            let applied = machine.progress().next_index.saturating_sub(1);
+            self.shared.feed.subscribe(machine.state(), applied, request.into_inner().from_index)
         };
         let items = stream::iter(subscription.start).chain(ReceiverStream::new(subscription.live));
         Ok(Response::new(Box::pin(items.map(Ok))))

@@ -1,0 +1,6 @@
+//! Several coordinators as one: over loopback, each on a runtime of its own that can be killed.
+
+mod failover;
+mod groups;
+mod membership;
+mod nodes;
