@@ -1,11 +1,12 @@
 //! The configuration file: what a node is, where it keeps its data, what it listens on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::Deserialize;
+use thalweg_coordinator::CoordinatorPeer;
 
 /// A node's configuration; each field's meaning and default stand in [`commented_defaults`].
 #[derive(Clone, Debug, Deserialize)]
@@ -36,6 +37,7 @@ pub enum Role {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BrokerSection {
+    pub id: Option<i32>,
     pub listen: Vec<SocketAddr>,
     pub advertised: Option<String>,
     pub log_dirs: Vec<PathBuf>,
@@ -46,7 +48,9 @@ pub struct BrokerSection {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CoordinatorSection {
+    pub id: u64,
     pub listen: SocketAddr,
+    pub peers: Vec<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -85,6 +89,10 @@ impl NodeConfig {
         if !config.has_role(Role::Coordinator) && config.broker.coordinators.is_empty() {
             bail!("a broker without the role coordinator needs broker.coordinators = [\"host:9093\", ...]");
         }
+        if config.broker.id.is_some_and(|id| id < 0) {
+            bail!("broker.id is 0 or more; leave it out to be given one");
+        }
+        config.coordinator.check()?;
         Ok(config)
     }
 
@@ -114,6 +122,33 @@ impl NodeConfig {
         let mut texts = BTreeMap::new();
         flatten("", &self.properties, &mut texts)?;
         Ok(texts)
+    }
+}
+
+impl CoordinatorSection {
+    /// The coordinators that this node forms a cluster with or joins.
+    ///
+    /// # Errors
+    /// One that is not `id@host:port`; the file's fault.
+    pub fn parsed_peers(&self) -> Result<Vec<CoordinatorPeer>> {
+        let parse = |text: &String| text.parse().map_err(|cause| anyhow!("coordinator.peers: {cause}"));
+        self.peers.iter().map(parse).collect()
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.id == 0 {
+            bail!("coordinator.id is 1 or more");
+        }
+        let peers = self.parsed_peers()?;
+        let ids: BTreeSet<u64> = peers.iter().map(|peer| peer.id).collect();
+        if ids.len() < peers.len() {
+            bail!("coordinator.peers names an id twice; each coordinator has its own");
+        }
+        let addresses: BTreeSet<&str> = peers.iter().map(|peer| peer.address.as_str()).collect();
+        if addresses.len() < peers.len() {
+            bail!("coordinator.peers names an address twice");
+        }
+        Ok(())
     }
 }
 
@@ -152,6 +187,7 @@ fn default_roles() -> Vec<Role> {
 impl Default for BrokerSection {
     fn default() -> BrokerSection {
         BrokerSection {
+            id: None,
             listen: vec![loopback(9092)],
             advertised: None,
             log_dirs: Vec::new(),
@@ -163,7 +199,7 @@ impl Default for BrokerSection {
 
 impl Default for CoordinatorSection {
     fn default() -> CoordinatorSection {
-        CoordinatorSection { listen: loopback(9093) }
+        CoordinatorSection { id: 1, listen: loopback(9093), peers: Vec::new() }
     }
 }
 
@@ -195,6 +231,8 @@ data_dir = "/var/lib/thalweg"
 roles = ["broker", "coordinator"]
 
 [broker]
+# Its number in the cluster. Unset: the coordinators give it one, and its directories keep it.
+# id = 1
 # What Kafka clients connect to.
 listen = ["127.0.0.1:9092"]
 # What clients are told to connect to. Unset: the address that the client came in on.
@@ -203,12 +241,18 @@ listen = ["127.0.0.1:9092"]
 log_dirs = []
 # The failure domain, such as a zone.
 # rack = "a"
-# The coordinators' gRPC addresses. Empty with the role coordinator: this node's own.
+# The coordinators' gRPC addresses. Empty with the role coordinator: this node's own and its peers'.
 coordinators = []
 
 [coordinator]
+# Its number among coordinators, from 1. Belongs to the data directory for ever: a node that lost its data gets another one.
+id = 1
 # gRPC, for brokers and other coordinators.
 listen = "127.0.0.1:9093"
+# Those who found the cluster, this node among them, the same list everywhere: it is founded once all of them run. A node
+# that is to join a running cluster names some who are part of it. Empty: a cluster of one.
+# Such as ["1@a.example:9093", "2@b.example:9093", "3@c.example:9093"].
+peers = []
 
 [http]
 # /metrics, /health/live, /health/ready.
@@ -247,6 +291,20 @@ mod tests {
     fn a_broker_alone_must_know_its_coordinators() {
         let error = NodeConfig::parse("data_dir = '/d'\nroles = ['broker']").unwrap_err().to_string();
         assert!(error.contains("broker.coordinators"), "{error}");
+    }
+
+    #[test]
+    fn coordinators_are_told_apart_by_id_and_address() {
+        let with =
+            |peers: &str| NodeConfig::parse(&format!("data_dir = '/d'\n[coordinator]\nid = 2\npeers = {peers}\n"));
+        let config = with("['1@a:1', '2@b:1']").unwrap();
+        assert_eq!(config.coordinator.parsed_peers().unwrap()[1], CoordinatorPeer { id: 2, address: "b:1".into() });
+        for (peers, part) in
+            [("['a:1']", "id@host:port"), ("['1@a:1', '1@b:1']", "id twice"), ("['1@a:1', '2@a:1']", "address twice")]
+        {
+            let error = with(peers).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
     }
 
     #[test]

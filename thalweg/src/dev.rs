@@ -1,4 +1,6 @@
-//! `thalweg dev`: a node without set-up.
+//! `thalweg dev`: a node, or a few, without set-up.
+
+mod cluster;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,18 +9,21 @@ use std::time::Instant;
 use anyhow::Result;
 
 use crate::config::{BrokerSection, CoordinatorSection, HttpSection, LogSection, NodeConfig, Role};
-use crate::node::{self, Node};
+use crate::node::{self, Node, StopWith};
 use crate::telemetry;
 
 #[derive(clap::Args)]
 pub struct DevArguments {
+    /// Nodes to run, each a process of its own with data under DATA_DIR/N; from 2 on replicated topics
+    #[arg(short = 'n', long, env = "THALWEG_NODES", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=9))]
+    nodes: u16,
     /// Where data is kept; created if missing, kept when the node stops
     #[arg(long, env = "THALWEG_DATA_DIR", default_value = "./thalweg-data")]
     data_dir: PathBuf,
-    /// What Kafka clients connect to
+    /// What Kafka clients connect to; with several nodes the first one's address, the others take the ports that follow
     #[arg(long, env = "THALWEG_LISTEN", default_value = "127.0.0.1:9092")]
     listen: Vec<SocketAddr>,
-    /// Metrics and health
+    /// Metrics and health; with several nodes the first one's address
     #[arg(long, env = "THALWEG_HTTP", default_value = "127.0.0.1:9644")]
     http: SocketAddr,
     /// Set one property under Kafka's name
@@ -35,19 +40,26 @@ pub struct DevArguments {
 /// What keeps the node from starting, with the way out.
 pub fn run(arguments: &DevArguments) -> Result<()> {
     let started = Instant::now();
+    if arguments.nodes > 1 {
+        return cluster::run(arguments, started);
+    }
+    cluster::refuse_data_of_several(&arguments.data_dir)?;
     let mut config = NodeConfig {
         roles: vec![Role::Broker, Role::Coordinator],
         data_dir: arguments.data_dir.clone(),
         broker: BrokerSection { listen: arguments.listen.clone(), ..BrokerSection::default() },
         // Nobody else joins a development node, so its port is the system's choice.
-        coordinator: CoordinatorSection { listen: SocketAddr::from(([127, 0, 0, 1], 0)) },
+        coordinator: CoordinatorSection {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            ..CoordinatorSection::default()
+        },
         http: HttpSection { listen: arguments.http },
         log: LogSection { level: arguments.log_level.clone(), ..LogSection::default() },
         properties: DEV_PROPERTIES.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect(),
     };
     config.set_properties(&arguments.set)?;
     telemetry::start(config.log.format, &config.log.level)?;
-    node::run(config, |node| telemetry::say(&banner(node, arguments, started)))
+    node::run(config, StopWith::Signals, |node| telemetry::say(&banner(node, arguments, started)))
 }
 
 /// One person waits for one consumer here; Kafka's three seconds serve fleets that start together.

@@ -15,6 +15,7 @@ use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::NodeConfig;
+use crate::node::StopWith;
 
 #[derive(Parser)]
 #[command(name = "thalweg", version, about = "A distributed log that Kafka clients use", max_term_width = 120)]
@@ -41,6 +42,9 @@ struct StartArguments {
     /// Set one property over the file, under Kafka's name
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Stop when standard input ends: for whoever starts nodes and must not leave any behind
+    #[arg(long, hide = true)]
+    stop_with_parent: bool,
     /// Print a commented configuration with the defaults and exit
     #[arg(long)]
     print_config: bool,
@@ -70,7 +74,8 @@ fn run_start(arguments: &StartArguments) -> Result<()> {
     let mut config = NodeConfig::read(path)?;
     config.set_properties(&arguments.set)?;
     telemetry::start(config.log.format, &config.log.level)?;
-    node::run(config, |node| {
+    let stop_with = if arguments.stop_with_parent { StopWith::Parent } else { StopWith::Signals };
+    node::run(config, stop_with, |node| {
         let listening: Vec<String> = node.addresses().iter().map(ToString::to_string).collect();
         telemetry::say(&format!("thalweg {} ready, listening on {}", env!("CARGO_PKG_VERSION"), listening.join(", ")));
     })

@@ -10,11 +10,12 @@ use thalweg_broker::config::Properties;
 use thalweg_broker::{Advertised, Broker, BrokerConfig, ListenerConfig, Readiness};
 use thalweg_coordinator::{Coordinator, CoordinatorConfig, CoordinatorSettings};
 use thalweg_coordinator_rocks::RocksStore;
+use thalweg_model::NodeId;
 use thalweg_world::Clock;
 use thalweg_world::disk::RealDisk;
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -43,11 +44,37 @@ impl Node {
     }
 }
 
+/// What stops a node, besides SIGINT and SIGTERM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopWith {
+    Signals,
+    /// The end of standard input: whoever started the node has ended, in whatever way.
+    Parent,
+}
+
+impl StopWith {
+    async fn happened(self) {
+        if self == StopWith::Signals {
+            return std::future::pending().await;
+        }
+        let (ended, end) = oneshot::channel();
+        // A read that blocks must not keep the process, so it is not the runtime's.
+        let reader = std::thread::Builder::new().name("parent".to_owned()).spawn(move || {
+            let read = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            drop(ended.send(read));
+        });
+        match reader {
+            Ok(_) => drop(end.await),
+            Err(error) => warn!(%error, "cannot watch over the process that started this one"),
+        }
+    }
+}
+
 /// Runs a node until SIGINT or SIGTERM, then stops it in order. `when_ready` is called once, when it serves.
 ///
 /// # Errors
 /// What keeps the node from starting: one sentence with cause and remedy.
-pub fn run(config: NodeConfig, when_ready: impl FnOnce(&Node)) -> Result<()> {
+pub fn run(config: NodeConfig, stop_with: StopWith, when_ready: impl FnOnce(&Node)) -> Result<()> {
     let _lock = lock_data_dir(&config.data_dir)?;
     let texts = config.property_texts()?;
     let properties = Properties::parse(texts.iter().map(|(key, value)| (key.as_str(), value.as_str())))?;
@@ -62,7 +89,7 @@ pub fn run(config: NodeConfig, when_ready: impl FnOnce(&Node)) -> Result<()> {
         Some(runtime) => Some(runtime.block_on(start_coordinator(&config, &properties, clock.clone()))?),
         None => None,
     };
-    let outcome = net.block_on(serve(&config, properties, clock, coordinator.as_ref(), when_ready));
+    let outcome = net.block_on(serve(&config, properties, clock, coordinator.as_ref(), stop_with, when_ready));
     if let (Some(runtime), Some(coordinator)) = (&coordination, coordinator) {
         runtime.block_on(coordinator.shutdown());
     }
@@ -74,6 +101,7 @@ async fn serve(
     properties: Properties,
     clock: Clock,
     coordinator: Option<&Coordinator>,
+    stop_with: StopWith,
     when_ready: impl FnOnce(&Node),
 ) -> Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -89,6 +117,7 @@ async fn serve(
         // A coordinator that has started serves.
         None => watch::channel(Readiness::Ready).1,
     };
+    let mut parent_gone = std::pin::pin!(stop_with.happened());
     let stop = CancellationToken::new();
     let exposition =
         Exposition::new(broker.as_ref().map(Broker::metrics), coordinator.map(Coordinator::metrics), readiness.clone());
@@ -99,6 +128,8 @@ async fn serve(
         biased;
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
+        () = &mut parent_gone => Ok(()),
+        failed = coordinator_failed(coordinator) => Err(failed),
         ready = until_ready(readiness.clone()) => match ready {
             Err(error) => Err(error),
             Ok(()) => {
@@ -107,6 +138,7 @@ async fn serve(
                     biased;
                     _ = interrupt.recv() => Ok(()),
                     _ = terminate.recv() => Ok(()),
+                    () = &mut parent_gone => Ok(()),
                     failed = until_failed(readiness) => Err(failed),
                     failed = coordinator_failed(coordinator) => Err(failed),
                 }
@@ -151,7 +183,9 @@ async fn start_coordinator(config: &NodeConfig, properties: &Properties, clock: 
     let store = RocksStore::open(&path)
         .with_context(|| format!("the coordinator's registries in {} cannot be opened", path.display()))?;
     let config = CoordinatorConfig {
+        node_id: config.coordinator.id,
         listen: config.coordinator.listen,
+        peers: config.coordinator.parsed_peers()?,
         settings: coordinator_settings(properties),
         ..CoordinatorConfig::default()
     };
@@ -195,11 +229,15 @@ fn broker_config(
         dirs => dirs.to_vec(),
     };
     let coordinators = match (config.broker.coordinators.as_slice(), coordinator) {
-        ([], Some(own)) => vec![own.local_addr().to_string()],
+        ([], Some(own)) => {
+            let peers = config.coordinator.parsed_peers()?.into_iter();
+            let others = peers.filter(|peer| peer.id != config.coordinator.id).map(|peer| peer.address);
+            std::iter::once(own.local_addr().to_string()).chain(others).collect()
+        }
         (others, _) => others.to_vec(),
     };
     Ok(BrokerConfig {
-        broker_id: None,
+        broker_id: config.broker.id.map(NodeId),
         rack: config.broker.rack.clone(),
         coordinators,
         log_dirs,

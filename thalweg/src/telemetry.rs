@@ -28,6 +28,11 @@ pub fn say(text: &str) {
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
+/// A line of another process's log.
+pub fn pass_on(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 /// The reason why the process ends, as one line with its causes.
 pub fn complain(error: &anyhow::Error) {
     let _ = writeln!(io::stderr(), "thalweg: {}", one_line(error));

@@ -207,7 +207,8 @@ impl ImageBuilder {
             | Kind::Group(_)
             | Kind::GroupRemoved(_)
             | Kind::Offset(_)
-            | Kind::OffsetRemoved(_) => {}
+            | Kind::OffsetRemoved(_)
+            | Kind::Coordinator(_) => {}
         }
     }
 
