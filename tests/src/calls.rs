@@ -53,6 +53,16 @@ impl Target {
 }
 
 pub fn create_topic(conn: &mut Conn, name: &str, partitions: i32, configs: &[(&str, &str)]) -> CreatableTopicResult {
+    create_replicated_topic(conn, name, partitions, 1, configs)
+}
+
+pub fn create_replicated_topic(
+    conn: &mut Conn,
+    name: &str,
+    partitions: i32,
+    replication_factor: i16,
+    configs: &[(&str, &str)],
+) -> CreatableTopicResult {
     let configs = configs
         .iter()
         .map(|(k, v)| CreatableTopicConfig::default().with_name(text(k)).with_value(Some(text(v))))
@@ -60,7 +70,7 @@ pub fn create_topic(conn: &mut Conn, name: &str, partitions: i32, configs: &[(&s
     let topic = CreatableTopic::default()
         .with_name(topic_name(name))
         .with_num_partitions(partitions)
-        .with_replication_factor(1)
+        .with_replication_factor(replication_factor)
         .with_configs(configs);
     let request = CreateTopicsRequest::default().with_topics(vec![topic]).with_timeout_ms(30_000);
     conn.call(7, &request).topics.remove(0)

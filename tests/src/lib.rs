@@ -9,6 +9,7 @@
 pub mod batch;
 pub mod calls;
 pub mod cli;
+pub mod cluster;
 pub mod conn;
 pub mod group;
 pub mod node;
@@ -16,6 +17,7 @@ pub mod target;
 
 pub use batch::{Batch, Codec, Record};
 pub use cli::Cli;
+pub use cluster::Cluster;
 pub use conn::Conn;
 pub use node::Node;
 pub use target::{Target, target, unique};

@@ -5,7 +5,7 @@
 //! - What a request names goes to the owner of the log, which checks and notes it (REPLICATION L3); the rest of the session is
 //!   looked at only when something happened to it.
 //! - The answer names a partition only if there is something to say: records, an error, where the logs diverge, or a higher
-//!   watermark. A watermark alone waits a moment for records to go with.
+//!   watermark or log start. Those marks alone wait a moment for records to go with.
 //! - The wait ends early when the follower has sent its next request: it has something to report.
 
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ enum Share {
     Records(Vec<FileSlice>),
     Error(ErrorCode),
     Diverging(EpochEnd),
-    Watermark,
+    Marks,
 }
 
 /// What a look at one partition shows.
@@ -68,7 +68,7 @@ enum Look {
 #[derive(Debug, Default)]
 struct Found {
     shares: Vec<(Slot, Share)>,
-    /// Whether anything but watermarks is among them.
+    /// Whether anything but marks is among them.
     is_urgent: bool,
 }
 
@@ -114,7 +114,7 @@ pub async fn handle(
             break found;
         }
         if !found.shares.is_empty() {
-            until = until.min(Instant::now() + WATERMARK_LINGER);
+            until = until.min(Instant::now() + MARKS_LINGER);
         }
         tokio::select! {
             biased;
@@ -208,7 +208,7 @@ impl FollowerConnection {
                 left = left.saturating_sub(usize::try_from(bytes).unwrap_or(usize::MAX));
                 any = true;
             }
-            found.is_urgent |= !matches!(share, Share::Watermark);
+            found.is_urgent |= !matches!(share, Share::Marks);
             found.shares.push((slot, share));
         }
         found
@@ -257,8 +257,10 @@ impl Place {
                 Err(cause) => error(error_map::read(&cause)),
             };
         }
-        let knows_more = partition.high_watermark() > position.high_watermark;
-        if knows_more { Look::News(Share::Watermark) } else { Look::Quiet }
+        let visible = partition.visible();
+        let knows_more =
+            visible.high_watermark > position.high_watermark || visible.log_start_offset > position.log_start_offset;
+        if knows_more { Look::News(Share::Marks) } else { Look::Quiet }
     }
 
     fn answer(&self, asked: &Asked, share: Share) -> (FetchAnswerPartition<FileSlice>, Looked) {
@@ -288,7 +290,10 @@ impl Place {
                 data.diverging_epoch = EpochEndOffset { epoch: epoch.0, end_offset: end_offset.0 };
                 Looked::Answered
             }
-            Share::Watermark => Looked::Watermark(Offset(data.high_watermark)),
+            Share::Marks => Looked::Marks {
+                high_watermark: Offset(data.high_watermark),
+                log_start_offset: Offset(data.log_start_offset),
+            },
         };
         (FetchAnswerPartition { data, records }, outcome)
     }
@@ -324,6 +329,6 @@ fn position(asked: &FetchPartition) -> FetchPosition {
 
 /// A session is its connection's: there is never another.
 const SESSION_ID: i32 = 1;
-/// How long a watermark alone waits for records.
-const WATERMARK_LINGER: Duration = Duration::from_millis(5);
+/// How long marks alone wait for records.
+const MARKS_LINGER: Duration = Duration::from_millis(5);
 const WAIT_MAX: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! standing --told, named--> to be looked at --nothing new--> standing
-//!                              |        +----watermark alone--> standing
+//!                              |        +----marks alone--> standing
 //!                              +--records, an error, an end of an epoch--> answered --named again--> to be looked at
 //! ```
 //! An answered partition is not looked at before it is named again: its position is an old one.
@@ -71,8 +71,8 @@ pub struct Begun {
 pub enum Looked {
     /// Nothing to say.
     Quiet,
-    /// No records, but the follower hears of a higher watermark.
-    Watermark(Offset),
+    /// No records, but the follower hears of a higher watermark or log start.
+    Marks { high_watermark: Offset, log_start_offset: Offset },
     /// Anything else.
     Answered,
 }
@@ -137,7 +137,10 @@ impl FollowerSession {
         let Some(asked) = self.slots.get_mut(&slot) else { return };
         match outcome {
             Looked::Quiet => {}
-            Looked::Watermark(high_watermark) => asked.position.high_watermark = high_watermark,
+            Looked::Marks { high_watermark, log_start_offset } => {
+                asked.position.high_watermark = high_watermark;
+                asked.position.log_start_offset = log_start_offset;
+            }
             Looked::Answered => {
                 asked.is_answered = true;
                 self.first = Slot(slot.0 + 1);
@@ -206,13 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn a_watermark_alone_leaves_the_position_standing() {
+    fn marks_alone_leave_the_position_standing() {
         let mut session = FollowerSession::default();
         let slot = session.begin(request(0, &[(0, 5)], &[])).unwrap().named[0];
-        session.looked(slot, Looked::Watermark(Offset(4)));
+        session.looked(slot, Looked::Marks { high_watermark: Offset(4), log_start_offset: Offset(2) });
         session.told(slot);
         assert_eq!(partitions(&session), [0]);
-        assert_eq!(session.asked(slot).unwrap().position.high_watermark, Offset(4));
+        let position = session.asked(slot).unwrap().position;
+        assert_eq!((position.high_watermark, position.log_start_offset), (Offset(4), Offset(2)));
     }
 
     #[test]

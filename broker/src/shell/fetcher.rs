@@ -194,12 +194,13 @@ impl Fetcher {
         loop {
             let Err(error) = self.work(&mut backoff).await;
             self.disconnect();
-            if self.is_failing {
+            // A leader may be heard of before its address is.
+            if self.is_failing || matches!(error, FetchError::NoAddress) {
                 debug!(leader = %self.leader, %error, "fetching from a leader fails");
             } else {
                 warn!(leader = %self.leader, %error, "fetching from a leader fails, trying again");
             }
-            self.is_failing = true;
+            self.is_failing |= !matches!(error, FetchError::NoAddress);
             tokio::time::sleep(backoff).await;
             backoff = (backoff * 2).min(BACKOFF_MAX);
         }
@@ -373,7 +374,9 @@ impl Fetcher {
             let end = EpochEnd { epoch, end_offset: Offset(data.diverging_epoch.end_offset) };
             FetchAnswer::Diverging { end, log_start_offset }
         } else if records.is_empty() {
-            self.services.workers().tell(&partition, move |owner| owner.watermark_heard(id, high_watermark));
+            self.services.workers().tell(&partition, move |owner| {
+                owner.marks_heard(id, high_watermark, log_start_offset);
+            });
             return;
         } else {
             FetchAnswer::Records { high_watermark, log_start_offset }

@@ -324,6 +324,7 @@ impl Owner {
     pub fn log_started(&mut self) {
         self.replica.log_started(self.partition.view().log_start_offset());
         self.partition.publish_high_watermark(self.replica.high_watermark());
+        self.partition.followers.tell();
     }
 
     /// The disk failed: nothing is served from here until the broker starts again.

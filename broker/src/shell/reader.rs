@@ -112,10 +112,8 @@ impl<'a> Reader<'a> {
         }
         // Both bounds in one look (L9).
         let visible = partition.visible();
-        match diverging(partition, wanted) {
-            Ok(None) => {}
-            Ok(diverging) => return PartitionRead { diverging, ..PartitionRead::failed(ErrorCode::None, visible) },
-            Err(error) => return PartitionRead::failed(error, visible),
+        if let diverging @ Some(_) = diverging(partition, wanted) {
+            return PartitionRead { diverging, ..PartitionRead::failed(ErrorCode::None, visible) };
         }
         let bound = if self.bounds.committed_only { visible.last_stable_offset } else { visible.high_watermark };
         let bytes_max = usize::try_from(wanted.max_bytes).unwrap_or(0).min(bytes_left);
@@ -136,18 +134,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where the epoch of the client's last record ended here, if its position lies beyond that.
-///
-/// # Errors
-/// No epoch that we know of tells (1).
-fn diverging(partition: &Partition, wanted: &Wanted) -> Result<Option<EpochEnd>, ErrorCode> {
-    let asked = wanted.last_fetched_epoch;
-    if asked < LeaderEpoch(0) {
-        return Ok(None);
-    }
-    let (epoch, end_offset) = partition.view().epoch_end_offset(asked).ok_or(ErrorCode::OffsetOutOfRange)?;
+/// Where the epoch of the client's last record ended here, if its position lies beyond that. A log that knows no epochs cannot
+/// tell.
+fn diverging(partition: &Partition, wanted: &Wanted) -> Option<EpochEnd> {
+    let asked = Some(wanted.last_fetched_epoch).filter(|asked| *asked >= LeaderEpoch(0))?;
+    let (epoch, end_offset) = partition.view().epoch_end_offset(asked)?;
     let diverges = epoch < asked || end_offset < wanted.fetch_offset;
-    Ok(diverges.then_some(EpochEnd { epoch, end_offset }))
+    diverges.then_some(EpochEnd { epoch, end_offset })
 }
 
 /// Whole batches from `from` on, over as many segments as the bounds allow.

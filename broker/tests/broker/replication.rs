@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use thalweg_broker::Broker;
 use thalweg_broker::shell::partitions::Partition;
+use thalweg_client::{
+    ClientConfig, Consumer, ConsumerConfig, OffsetReset, Producer, ProducerConfig, ProducerRecord, StartAt,
+};
 use thalweg_coordinator::CoordinatorSettings;
 use thalweg_model::{ErrorCode, NodeId, Offset, PartitionIndex};
 use thalweg_wire::messages::create_topics::{CreatableTopic, CreatableTopicConfig};
@@ -359,5 +362,50 @@ async fn a_forged_or_outdated_followers_fetch_is_refused() {
         let response = fetch_as(&mut client, &topic, state.clone()).await;
         assert_eq!(response.error_code, ErrorCode::StaleBrokerEpoch.code(), "{state:?}");
         assert_eq!(response.responses.len(), 0);
+    }
+}
+
+/// Goal: our own client goes on while its leader dies: no record is lost, doubled or out of order, and its reader never loses
+/// its position (FAILURES row 48). Method: a producer and a reader that may not reset, the leader killed in between.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_and_a_consumer_go_on_when_their_leader_dies() {
+    let mut three = Three::start().await;
+    three.topic("t", &[("min.insync.replicas", "2")]).await;
+    three.until_in_sync("t", 3).await;
+    let addresses: Vec<String> = three.brokers.values().map(|broker| broker.local_addrs()[0].to_string()).collect();
+    let client = thalweg_client::Client::connect(ClientConfig::new(&addresses.join(","))).await.unwrap();
+    let producer = Producer::new(&client, ProducerConfig::default()).unwrap();
+    let config = ConsumerConfig { offset_reset: OffsetReset::None, ..ConsumerConfig::default() };
+    let mut consumer = Consumer::new(&client, config).unwrap();
+    let tp = three
+        .brokers
+        .values()
+        .next()
+        .map(|broker| broker.services().partitions.partition("t", PartitionIndex(0)).unwrap().tp());
+    consumer.assign([(tp.unwrap(), StartAt::Offset(Offset::ZERO))]).unwrap();
+    let mut deliveries = Vec::new();
+    for number in 0..600 {
+        if number == 300 {
+            let leader = three.leader("t").unwrap();
+            three.kill(leader).await;
+        }
+        let record = ProducerRecord::new("t").partition(0).value(number.to_string());
+        deliveries.push(producer.send(record).await.unwrap());
+        if number % 10 == 9 {
+            // Some are under way when the leader dies, most are not.
+            producer.flush().await;
+        }
+    }
+    for (number, delivery) in deliveries.into_iter().enumerate() {
+        assert_eq!(delivery.wait().await.unwrap().offset, Offset(number as i64));
+    }
+    let mut read = 0;
+    while read < 600 {
+        let set = consumer.poll(Duration::from_secs(30)).await.unwrap().expect("records go on coming");
+        for record in set {
+            let value = String::from_utf8(record.unwrap().value.unwrap().to_vec()).unwrap();
+            assert_eq!(value, read.to_string());
+            read += 1;
+        }
     }
 }

@@ -43,12 +43,13 @@ impl Owner {
         }
     }
 
-    /// The leader knows of a higher watermark and has nothing else; the fetch `id` stands.
-    pub fn watermark_heard(&mut self, id: FetchId, high_watermark: Offset) {
+    /// The leader has nothing but a higher watermark or log start; the fetch `id` stands.
+    pub fn marks_heard(&mut self, id: FetchId, high_watermark: Offset, leader_start: Offset) {
         let stands =
             self.replica.follower().and_then(|follower| follower.asked()).is_some_and(|(asked, _)| asked == id);
         if stands {
             self.copied_up_to(self.replica.log_end_offset(), high_watermark);
+            self.start_as(leader_start);
         }
     }
 
@@ -103,16 +104,20 @@ impl Owner {
                 return Next::Later;
             }
         }
-        // Records that the leader has deleted on demand go here too; never more than is committed (G9).
+        if self.start_as(leader_start) { self.next_fetch() } else { Next::Gone }
+    }
+
+    /// Lets go of records that the leader has let go of; never of more than is committed (G9). `false`: the disk failed.
+    fn start_as(&mut self, leader_start: Offset) -> bool {
         let start = leader_start.min(self.replica.high_watermark());
         if start > self.partition.view().log_start_offset() {
             if self.log.advance_log_start(start).is_err() {
                 self.fail();
-                return Next::Gone;
+                return false;
             }
             self.log_started();
         }
-        self.next_fetch()
+        true
     }
 
     fn copied_up_to(&mut self, log_end_offset: Offset, leader_high_watermark: Offset) {
