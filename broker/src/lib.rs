@@ -127,10 +127,7 @@ impl Broker {
             self.life.controlled_shutdown(dirs).await;
         }
         self.life.stop.cancel();
-        self.connections.close();
-        if tokio::time::timeout(CONNECTIONS_WAIT, self.connections.wait()).await.is_err() {
-            error!("some connections did not end in time");
-        }
+        self.end_tasks().await;
         // Only a life that served has logs to close, and only such a one may say that it ended cleanly.
         if let (true, Some(dirs)) = (was_ready, &dirs) {
             lifecycle::close_logs(&self.life.services, dirs, broker_epoch).await;
@@ -144,14 +141,21 @@ impl Broker {
 }
 
 impl Broker {
+    /// Waits for what `stop` has told to end.
+    async fn end_tasks(&self) {
+        for (tasks, what) in [(&self.connections, "connections"), (&self.life.tasks, "tasks")] {
+            tasks.close();
+            if tokio::time::timeout(TASKS_WAIT, tasks.wait()).await.is_err() {
+                error!("some {what} did not end in time");
+            }
+        }
+    }
+
     /// Stops as if the process had been killed: nobody is told, nothing is flushed, no directory is marked clean.
     pub async fn abandon(self) {
         self.life.stop.cancel();
         self.main.abort();
-        self.connections.close();
-        if tokio::time::timeout(CONNECTIONS_WAIT, self.connections.wait()).await.is_err() {
-            error!("some connections did not end in time");
-        }
+        self.end_tasks().await;
         let services = Arc::clone(&self.life.services);
         if tokio::task::spawn_blocking(move || services.workers().stop()).await.is_err() {
             error!("the worker threads did not stop in order");
@@ -175,7 +179,8 @@ async fn run(
         }
     };
     let services = &life.services;
-    tokio::spawn(maintenance::run(Arc::clone(services), Arc::clone(&dirs), life.ready.clone(), life.stop.clone()));
+    let maintenance = maintenance::run(Arc::clone(services), Arc::clone(&dirs), life.ready.clone(), life.stop.clone());
+    life.tasks.spawn(maintenance);
     let properties = &services.config.properties;
     let limits = ConnectionLimits::new(
         properties.size("max.connections").min(shell::listener::files_for_connections()),
@@ -191,7 +196,7 @@ async fn run(
     for listener in listeners {
         info!(listener = %listener.config.name, address = %listener.local, "listening");
         let (services, limits, budget) = (Arc::clone(services), Arc::clone(&limits), budget.clone());
-        tokio::spawn(listener.run(services, limits, budget, connections.clone(), life.stop.clone()));
+        life.tasks.spawn(listener.run(services, limits, budget, connections.clone(), life.stop.clone()));
     }
     Some(dirs)
 }
@@ -241,4 +246,4 @@ fn show(config: &mut BrokerConfig, listeners: &[BoundListener]) {
     }
 }
 
-const CONNECTIONS_WAIT: Duration = Duration::from_secs(5);
+const TASKS_WAIT: Duration = Duration::from_secs(5);

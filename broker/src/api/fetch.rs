@@ -8,6 +8,8 @@
 //! - Records leave by sendfile; what is not in the page cache is read in by another thread first.
 //! - From version 15 on a request may be a follower's; see [`super::replica_fetch`]. The replica id of earlier versions is not
 //!   looked at.
+//! - A consumer that names a rack in which the leader does not stand is told of an in-sync replica that does (KIP-392). Followers
+//!   serve consumers up to their own high watermark; what they do not have yet is error 78, and the consumer asks the leader.
 //! - Whose last record is of an epoch that ended earlier here hears where it ended (KIP-320).
 
 use std::collections::HashMap;
@@ -52,7 +54,7 @@ pub async fn handle(
         // Boxed, so that a consumer's connection does not carry the state of it.
         return Box::pin(replica_fetch::handle(services, cx, connection, follower, request, arrived)).await;
     }
-    let bounds = bounds(services, &request);
+    let bounds = bounds(services, cx.version(), &request);
     let (min_bytes, max_wait_ms) = (request.min_bytes, request.max_wait_ms);
     let plan = match services.fetch_sessions.begin(services, session_request(services, cx.version(), request)) {
         Ok(plan) => plan,
@@ -75,9 +77,7 @@ pub async fn handle(
 /// Whether the fetch is answered without waiting: enough is there, or something went wrong that the client must hear.
 fn is_enough(reads: &[PartitionRead], min_bytes: i32) -> bool {
     let total: u64 = reads.iter().map(PartitionRead::bytes).sum();
-    reads.is_empty()
-        || reads.iter().any(|read| read.error.is_error() || read.diverging.is_some())
-        || total >= min(min_bytes)
+    reads.is_empty() || reads.iter().any(|read| read.error.is_error() || read.is_told_more()) || total >= min(min_bytes)
 }
 
 /// Waits until enough is there or the time is up.
@@ -107,11 +107,14 @@ fn min(min_bytes: i32) -> u64 {
     u64::try_from(min_bytes).unwrap_or(0)
 }
 
-fn bounds(services: &Services, request: &FetchRequest) -> ReadBounds {
+fn bounds(services: &Services, version: i16, request: &FetchRequest) -> ReadBounds {
     let allowed = services.config.properties.size("fetch.max.bytes");
     ReadBounds {
         bytes_max: usize::try_from(request.max_bytes).unwrap_or(0).min(allowed),
         committed_only: request.isolation_level == READ_COMMITTED,
+        may_follow: version >= FOLLOWER_VERSION_MIN,
+        // An empty rack is none.
+        client_rack: Some(request.rack_id.clone()).filter(|rack| !rack.is_empty()),
     }
 }
 
@@ -180,6 +183,7 @@ fn answer(
         high_watermark: read.visible.high_watermark,
         log_start_offset: read.visible.log_start_offset,
         records_bytes: usize::try_from(read.bytes()).unwrap_or(usize::MAX),
+        is_told_more: read.is_told_more(),
     };
     let named = services.fetch_sessions.finish(plan, &reads.iter().map(answered).collect::<Vec<_>>());
     let mut leaders = Leaders { services, cx, endpoints: HashMap::new() };
@@ -229,6 +233,7 @@ fn partition(leaders: &mut Leaders<'_>, wanted: &Wanted, read: PartitionRead) ->
             log_start_offset: read.visible.log_start_offset.0,
             aborted_transactions: read.aborted.map(aborted),
             current_leader,
+            preferred_read_replica: read.preferred.unwrap_or(NodeId::NONE).0,
             diverging_epoch: read.diverging.map_or_else(EpochEndOffset::default, |end| EpochEndOffset {
                 epoch: end.epoch.0,
                 end_offset: end.end_offset.0,
@@ -287,3 +292,5 @@ impl Leaders<'_> {
 const READ_COMMITTED: i8 = 1;
 const TOPIC_ID_VERSION_MIN: i16 = 13;
 const LEADER_VERSION_MIN: i16 = 16;
+/// From here on consumers name their rack and may read from followers (KIP-392).
+const FOLLOWER_VERSION_MIN: i16 = 11;

@@ -72,6 +72,8 @@ pub struct Answered {
     pub high_watermark: Offset,
     pub log_start_offset: Offset,
     pub records_bytes: usize,
+    /// Something else that the client must hear: another replica to read from, where its epoch ended.
+    pub is_told_more: bool,
 }
 
 #[derive(Debug)]
@@ -242,7 +244,7 @@ impl Session {
             *turn = self.next_turn;
             self.next_turn += 1;
         }
-        failed || changed || answer.records_bytes > 0
+        failed || changed || answer.is_told_more || answer.records_bytes > 0
     }
 }
 
@@ -299,6 +301,7 @@ mod tests {
             high_watermark: Offset(high_watermark),
             log_start_offset: Offset::ZERO,
             records_bytes,
+            is_told_more: false,
         }
     }
 
@@ -320,6 +323,15 @@ mod tests {
         let plan = sessions.begin(at(1), request(7, 1, vec![]), || 8).unwrap();
         assert!(plan.incremental && plan.wanted.len() == 3);
         assert_eq!(sessions.finish(&plan, &[answer(5, 0), answer(1, 0), answer(0, 9)]), [false, true, true]);
+    }
+
+    #[test]
+    fn what_the_client_must_hear_is_named_though_no_mark_moved() {
+        let mut sessions = FetchSessions::new(10);
+        let plan = opened(&mut sessions, 1);
+        sessions.finish(&plan, &[answer(5, 0)]);
+        let plan = sessions.begin(at(1), request(7, 1, vec![]), || 8).unwrap();
+        assert_eq!(sessions.finish(&plan, &[Answered { is_told_more: true, ..answer(5, 0) }]), [true]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use self::entries::Entries;
@@ -32,6 +33,7 @@ use crate::services::Services;
 /// The fetchers of this broker, one per leader that it has ever followed.
 pub struct Fetchers {
     services: Arc<Services>,
+    tasks: TaskTracker,
     stop: CancellationToken,
     links: HashMap<NodeId, FetchLink>,
 }
@@ -107,19 +109,20 @@ enum FetchError {
 }
 
 impl Fetchers {
-    pub fn new(services: Arc<Services>, stop: CancellationToken) -> Fetchers {
-        Fetchers { services, stop, links: HashMap::new() }
+    /// Each fetcher is one of `tasks`, until `stop`.
+    pub fn new(services: Arc<Services>, tasks: TaskTracker, stop: CancellationToken) -> Fetchers {
+        Fetchers { services, tasks, stop, links: HashMap::new() }
     }
 
     /// To the fetcher of this leader, which is started if there is none.
     pub fn link(&mut self, leader: NodeId) -> FetchLink {
-        let (services, stop) = (&self.services, &self.stop);
+        let (services, tasks, stop) = (&self.services, &self.tasks, &self.stop);
         let start = || {
             let (sender, events) = mpsc::unbounded_channel();
             let link = FetchLink(sender);
             let fetcher = Fetcher::new(leader, Arc::clone(services), link.clone(), events);
             let stop = stop.clone();
-            tokio::spawn(async move {
+            tasks.spawn(async move {
                 tokio::select! {
                     () = stop.cancelled() => {}
                     () = fetcher.run() => {}

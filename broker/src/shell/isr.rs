@@ -7,7 +7,6 @@ use thalweg_model::ErrorCode;
 use thalweg_proto::v1;
 use thalweg_proto::v1::registry_client::RegistryClient;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::coordinators::CoordinatorError;
@@ -28,16 +27,10 @@ pub struct Outgoing {
 pub type ProposalSender = mpsc::UnboundedSender<Outgoing>;
 pub type ProposalQueue = mpsc::UnboundedReceiver<Outgoing>;
 
-/// Sends what leaders propose until `stop`: one call for everything that has come together meanwhile.
-pub async fn run(services: Arc<Services>, mut queue: ProposalQueue, stop: CancellationToken) {
+/// Sends what leaders propose: one call for everything that has come together meanwhile.
+pub async fn run(services: Arc<Services>, mut queue: ProposalQueue) {
     let mut backoff = BACKOFF_FIRST;
-    loop {
-        let first = tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            first = queue.recv() => first,
-        };
-        let Some(first) = first else { return };
+    while let Some(first) = queue.recv().await {
         let mut outgoing = vec![first];
         while outgoing.len() < PARTITIONS_MAX
             && let Ok(next) = queue.try_recv()
@@ -51,10 +44,8 @@ pub async fn run(services: Arc<Services>, mut queue: ProposalQueue, stop: Cancel
             outgoing = rest;
             let answers = ask(&services, &call).await;
             if answers.contains(&ProposalAnswer::Retry) {
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = tokio::time::sleep(backoff) => backoff = (backoff * 2).min(BACKOFF_MAX),
-                }
+                tokio::time::sleep(backoff).await;
+                backoff = (backoff * 2).min(BACKOFF_MAX);
             } else {
                 backoff = BACKOFF_FIRST;
             }

@@ -9,10 +9,12 @@ use thalweg_proto::v1::registry_client::RegistryClient;
 use thalweg_world::disk::Disk;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use super::coordinators::CoordinatorError;
 use super::dirs::{self, Dirs, Identity};
+use super::fetcher::Fetchers;
 use super::isr;
 use super::listener::BoundListener;
 use super::reconcile::Reconciler;
@@ -36,12 +38,14 @@ pub struct Life {
     pub services: Arc<Services>,
     pub ready: watch::Sender<Readiness>,
     pub stop: CancellationToken,
+    /// Everything that runs until `stop`: while it does, the directories are in use.
+    pub tasks: TaskTracker,
     lease: Mutex<Lease>,
 }
 
 impl Life {
     pub fn new(services: Arc<Services>, ready: watch::Sender<Readiness>, stop: CancellationToken) -> Arc<Life> {
-        Arc::new(Life { services, ready, stop, lease: Mutex::default() })
+        Arc::new(Life { services, ready, stop, tasks: TaskTracker::new(), lease: Mutex::default() })
     }
 
     pub fn broker_epoch(&self) -> Option<BrokerEpoch> {
@@ -89,15 +93,27 @@ impl Life {
         let registrar = Registrar { request };
         let answer = self.register(&registrar).await;
         self.services.set_node_id(NodeId(answer.broker_id));
-        let (services, stop) = (Arc::clone(&self.services), self.stop.clone());
-        let reconciler = Reconciler::new(services, Arc::clone(&dirs), found, answer.index, stop);
+        let fetchers = Fetchers::new(Arc::clone(&self.services), self.tasks.clone(), self.stop.clone());
+        let reconciler = Reconciler::new(Arc::clone(&self.services), Arc::clone(&dirs), found, fetchers, answer.index);
         if let Some(proposals) = self.services.take_proposals() {
-            tokio::spawn(isr::run(Arc::clone(&self.services), proposals, self.stop.clone()));
+            self.until_stop(isr::run(Arc::clone(&self.services), proposals));
         }
-        tokio::spawn(Arc::clone(self).follow_feed(reconciler));
+        self.tasks.spawn(Arc::clone(self).follow_feed(reconciler));
         self.services.reached(answer.index).await;
-        tokio::spawn(Arc::clone(self).keep_lease(registrar, Arc::clone(&dirs)));
+        self.until_stop(Arc::clone(self).keep_lease(registrar, Arc::clone(&dirs)));
         Ok(dirs)
+    }
+
+    /// Runs a task that may be dropped wherever it waits.
+    fn until_stop(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = task => {}
+            }
+        });
     }
 
     /// Registers, for as long as it takes.
@@ -214,11 +230,7 @@ impl Life {
             self.services.metrics.fenced.set(i64::from(!unfenced));
             // Until ready, soon again: being let in is all that is missing.
             let pause = if unfenced && self.ready.borrow().is_ready() { interval } else { interval.min(FENCED_PAUSE) };
-            tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
-            }
+            tokio::time::sleep(pause).await;
         }
     }
 

@@ -13,6 +13,7 @@ use super::fetcher::FetchLink;
 use super::partitions::Partition;
 use super::worker::WorkerEnv;
 use crate::api::error_map;
+use crate::machine::follower::Follower;
 use crate::machine::image::PartitionImage;
 use crate::machine::leader::Leader;
 use crate::machine::replica::{Change, LogEnds, Replica, ReplicaSettings};
@@ -348,6 +349,7 @@ impl Owner {
         }
         self.unfollow();
         self.fail_waiters(error);
+        self.partition.publish_follower(None);
         self.partition.publish_leader(None, false, false);
         self.partition.waiters.tell();
         self.partition.followers.tell();
@@ -362,6 +364,7 @@ impl Owner {
     fn publish_leader(&self) {
         let leader = self.replica.leader();
         let has_min_isr = leader.is_some_and(Leader::has_min_isr);
+        self.partition.publish_follower(self.replica.follower().map(Follower::epoch));
         self.partition.publish_leader(leader.map(Leader::epoch), has_min_isr, self.replica.knows_latest());
     }
 

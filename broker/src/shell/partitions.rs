@@ -29,6 +29,8 @@ pub struct Partition {
     high_watermark: AtomicI64,
     /// -1 while this replica does not lead.
     leader_epoch: AtomicI32,
+    /// -1 while this replica does not follow.
+    follower_epoch: AtomicI32,
     knows_latest: AtomicBool,
     has_min_isr: AtomicBool,
     offline: AtomicBool,
@@ -87,6 +89,7 @@ impl Partition {
             config: ArcSwap::from_pointee(new.config),
             high_watermark: AtomicI64::new(new.high_watermark.0),
             leader_epoch: AtomicI32::new(LeaderEpoch::NONE.0),
+            follower_epoch: AtomicI32::new(LeaderEpoch::NONE.0),
             knows_latest: AtomicBool::new(false),
             has_min_isr: AtomicBool::new(false),
             offline: AtomicBool::new(false),
@@ -152,13 +155,19 @@ impl Partition {
             return Err(ErrorCode::KafkaStorageError);
         }
         let epoch = self.leader_epoch().ok_or(ErrorCode::NotLeaderOrFollower)?;
-        if asked < LeaderEpoch(0) || asked == epoch {
-            Ok(epoch)
-        } else if asked < epoch {
-            Err(ErrorCode::FencedLeaderEpoch)
-        } else {
-            Err(ErrorCode::UnknownLeaderEpoch)
+        check_epoch(asked, epoch)
+    }
+
+    /// Whether a consumer's request that names `asked` as its epoch may be served by this replica; says whether it leads.
+    ///
+    /// # Errors
+    /// As [`Partition::check_leader`].
+    pub fn check_reader(&self, asked: LeaderEpoch, may_follow: bool) -> Result<bool, ErrorCode> {
+        let follows = self.follower_epoch.load(Ordering::Acquire);
+        if may_follow && follows >= 0 && !self.is_offline() {
+            return check_epoch(asked, LeaderEpoch(follows)).map(|_| false);
         }
+        self.check_leader(asked).map(|_| true)
     }
 
     /// Records that the replica lacks that lacks most, as the leader last saw it; 0 where this replica does not lead.
@@ -178,6 +187,10 @@ impl Partition {
 
     pub(super) fn publish_high_watermark(&self, high_watermark: Offset) {
         self.high_watermark.store(high_watermark.0, Ordering::Release);
+    }
+
+    pub(super) fn publish_follower(&self, epoch: Option<LeaderEpoch>) {
+        self.follower_epoch.store(epoch.unwrap_or(LeaderEpoch::NONE).0, Ordering::Release);
     }
 
     pub(super) fn publish_leader(&self, epoch: Option<LeaderEpoch>, has_min_isr: bool, knows_latest: bool) {
@@ -267,6 +280,16 @@ impl Partitions {
         self.topics.store(Arc::new(topics));
         self.names.store(Arc::new(names));
         removed.map(|topic| topic.partitions().map(Arc::clone).collect()).unwrap_or_default()
+    }
+}
+
+fn check_epoch(asked: LeaderEpoch, known: LeaderEpoch) -> Result<LeaderEpoch, ErrorCode> {
+    if asked < LeaderEpoch(0) || asked == known {
+        Ok(known)
+    } else if asked < known {
+        Err(ErrorCode::FencedLeaderEpoch)
+    } else {
+        Err(ErrorCode::UnknownLeaderEpoch)
     }
 }
 

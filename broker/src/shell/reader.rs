@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thalweg_model::{ErrorCode, LeaderEpoch, Offset};
+use thalweg_model::{ErrorCode, LeaderEpoch, NodeId, Offset};
 use thalweg_storage::{AbortedTxn, LogSlice};
 use thalweg_world::send::FileSlice;
 use tracing::error;
@@ -23,11 +23,15 @@ pub struct Reader<'a> {
 }
 
 /// Bounds of a fetch as a whole.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ReadBounds {
     pub bytes_max: usize,
     /// Up to the last stable offset, with the aborted transactions (read_committed).
     pub committed_only: bool,
+    /// Whether a follower may answer.
+    pub may_follow: bool,
+    /// Where the client stands.
+    pub client_rack: Option<String>,
 }
 
 /// What one partition gives.
@@ -40,6 +44,8 @@ pub struct PartitionRead {
     pub aborted: Option<Vec<AbortedTxn>>,
     /// Where the epoch of the client's last record ended here, if the client is beyond it (KIP-320); then nothing else.
     pub diverging: Option<EpochEnd>,
+    /// Who stands nearer to the client (KIP-392); then nothing else.
+    pub preferred: Option<NodeId>,
 }
 
 impl PartitionRead {
@@ -47,8 +53,13 @@ impl PartitionRead {
         self.slices.iter().map(|slice| slice.length).sum()
     }
 
+    /// Whether the client must hear something that is neither records nor an error.
+    pub fn is_told_more(&self) -> bool {
+        self.diverging.is_some() || self.preferred.is_some()
+    }
+
     fn failed(error: ErrorCode, visible: Visible) -> PartitionRead {
-        PartitionRead { error, visible, slices: Vec::new(), aborted: None, diverging: None }
+        PartitionRead { error, visible, slices: Vec::new(), aborted: None, diverging: None, preferred: None }
     }
 }
 
@@ -107,13 +118,19 @@ impl<'a> Reader<'a> {
         if !self.services.may_lead() {
             return PartitionRead::failed(ErrorCode::NotLeaderOrFollower, NOTHING_VISIBLE);
         }
-        if let Err(error) = partition.check_leader(wanted.current_leader_epoch) {
-            return PartitionRead::failed(error, NOTHING_VISIBLE);
-        }
+        let leads = match partition.check_reader(wanted.current_leader_epoch, self.bounds.may_follow) {
+            Ok(leads) => leads,
+            Err(error) => return PartitionRead::failed(error, NOTHING_VISIBLE),
+        };
         // Both bounds in one look (L9).
         let visible = partition.visible();
-        if let diverging @ Some(_) = diverging(partition, wanted) {
-            return PartitionRead { diverging, ..PartitionRead::failed(ErrorCode::None, visible) };
+        if leads {
+            if let preferred @ Some(_) = self.nearer(partition) {
+                return PartitionRead { preferred, ..PartitionRead::failed(ErrorCode::None, visible) };
+            }
+            if let diverging @ Some(_) = diverging(partition, wanted) {
+                return PartitionRead { diverging, ..PartitionRead::failed(ErrorCode::None, visible) };
+            }
         }
         let bound = if self.bounds.committed_only { visible.last_stable_offset } else { visible.high_watermark };
         let bytes_max = usize::try_from(wanted.max_bytes).unwrap_or(0).min(bytes_left);
@@ -121,16 +138,39 @@ impl<'a> Reader<'a> {
             Ok(slices) => {
                 let aborted = self.bounds.committed_only.then(|| aborted(partition, wanted.fetch_offset, &slices));
                 let slices = slices.into_iter().map(file_slice).collect();
-                PartitionRead { error: ErrorCode::None, visible, slices, aborted, diverging: None }
+                PartitionRead { error: ErrorCode::None, visible, slices, aborted, diverging: None, preferred: None }
             }
             Err(error) => {
-                let code = error_map::read(&error);
-                if code != ErrorCode::OffsetOutOfRange {
+                let code = match error_map::read(&error) {
+                    // The leader has given it out already.
+                    ErrorCode::OffsetOutOfRange if !leads && wanted.fetch_offset > visible.log_start_offset => {
+                        ErrorCode::OffsetNotAvailable
+                    }
+                    code => code,
+                };
+                if code == ErrorCode::KafkaStorageError {
                     error!(tp = %partition.tp(), offset = %wanted.fetch_offset, %error, "a log cannot be read");
                 }
                 PartitionRead::failed(code, visible)
             }
         }
+    }
+}
+
+impl Reader<'_> {
+    /// An in-sync replica in the client's rack, if the leader stands elsewhere.
+    fn nearer(&self, partition: &Partition) -> Option<NodeId> {
+        let rack = self.bounds.client_rack.as_deref()?;
+        let image = self.services.image();
+        let stands_there = |id: &NodeId| {
+            let broker = image.brokers.get(id).filter(|broker| !broker.fenced && !broker.shutting_down);
+            broker.is_some_and(|broker| broker.rack.as_deref() == Some(rack))
+        };
+        if stands_there(&self.services.node_id()) {
+            return None;
+        }
+        let isr = &image.partition(partition.topic.as_str(), partition.index)?.isr;
+        isr.iter().copied().find(stands_there)
     }
 }
 

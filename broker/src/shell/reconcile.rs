@@ -9,7 +9,6 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use thalweg_model::{ErrorCode, PartitionIndex, TopicConfig, TopicId, TopicName, TopicPartition};
 use thalweg_storage::{LogConfig, LogDir, OpenError, PartitionLog};
-use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::dirs::{Dirs, FoundLog};
@@ -47,11 +46,10 @@ impl Reconciler {
         services: Arc<Services>,
         dirs: Arc<Dirs>,
         found: Vec<FoundLog>,
+        fetchers: Fetchers,
         registered_at: u64,
-        stop: CancellationToken,
     ) -> Reconciler {
         let found = found.into_iter().map(|found| (found.log.topic_partition().clone(), found)).collect();
-        let fetchers = Fetchers::new(Arc::clone(&services), stop);
         Reconciler { services, dirs, found, is_first: true, fetchers, registered_at, has_begun: false }
     }
 

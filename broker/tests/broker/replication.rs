@@ -14,13 +14,14 @@ use thalweg_client::{
 use thalweg_coordinator::CoordinatorSettings;
 use thalweg_model::{ErrorCode, NodeId, Offset, PartitionIndex};
 use thalweg_wire::messages::create_topics::{CreatableTopic, CreatableTopicConfig};
-use thalweg_wire::messages::fetch::{FetchPartition, FetchTopic, ReplicaState};
+use thalweg_wire::messages::fetch::{FetchPartition, FetchTopic, PartitionData, ReplicaState};
 use thalweg_wire::messages::{CreateTopicsRequest, FetchRequest, FetchResponse};
+use thalweg_world::Clock;
 use thalweg_world::disk::{SimDisk, Survival};
 
-use crate::support::{Client, Cluster, batch, produce};
+use crate::support::{Client, Cluster, batch, fetch, produce};
 
-/// Brokers by id, each with a disk that outlives it.
+/// Brokers by id, each in a rack of its own, with a disk that outlives it.
 struct Three {
     cluster: Cluster,
     brokers: BTreeMap<NodeId, Broker>,
@@ -41,7 +42,8 @@ impl Three {
 
     async fn add(&mut self, disk: SimDisk) -> NodeId {
         let properties = [("broker.heartbeat.interval.ms", "100"), ("replica.lag.time.max.ms", "1000")];
-        let broker = self.cluster.broker(Arc::new(disk.clone()), &properties).await;
+        let rack = format!("rack-{}", self.disks.len());
+        let broker = self.cluster.broker_in(Some(&rack), Clock::real(), Arc::new(disk.clone()), &properties).await;
         let id = broker.services().node_id();
         self.brokers.insert(id, broker);
         self.disks.insert(id, disk);
@@ -408,4 +410,58 @@ async fn a_producer_and_a_consumer_go_on_when_their_leader_dies() {
             read += 1;
         }
     }
+}
+
+async fn fetch_in_rack(client: &mut Client, rack: &str, offset: i64, epoch: i32) -> PartitionData {
+    let mut request = fetch("t", offset, 0);
+    request.rack_id = rack.to_owned();
+    request.topics[0].partitions[0].current_leader_epoch = epoch;
+    let response: FetchResponse = client.call(11, &request).await;
+    response.responses[0].partitions[0].clone()
+}
+
+/// Goal: a consumer reads from the in-sync replica in its own rack, and never more there than is committed (KIP-392, F6).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_reads_in_its_own_rack_what_is_committed() {
+    let mut three = Three::start().await;
+    three.topic("t", &[("min.insync.replicas", "2")]).await;
+    three.until_in_sync("t", 3).await;
+    three.produce("t", "a").await;
+    three.same_logs("t").await;
+    let leader = three.leader("t").unwrap();
+    let rack_of = |id: &NodeId| three.brokers[id].services().config.rack.clone().unwrap();
+    let follower = *three.brokers.keys().find(|id| **id != leader).unwrap();
+    let epoch = three.replica(leader, "t").leader_epoch().unwrap().0;
+    let mut at_leader = three.client_of_leader("t").await;
+    let mut at_follower = Client::connect(&three.brokers[&follower]).await;
+
+    let told = fetch_in_rack(&mut at_leader, &rack_of(&follower), 0, epoch).await;
+    assert_eq!((told.error_code, told.preferred_read_replica), (0, follower.0));
+    assert!(told.records.unwrap_or_default().is_empty());
+    for rack in [rack_of(&leader), "rack-of-nobody".to_owned(), String::new()] {
+        let read = fetch_in_rack(&mut at_leader, &rack, 0, epoch).await;
+        assert_eq!((read.preferred_read_replica, read.records.unwrap().is_empty()), (-1, false), "{rack}");
+    }
+    let read = fetch_in_rack(&mut at_follower, &rack_of(&follower), 0, epoch).await;
+    assert_eq!((read.error_code, read.high_watermark, read.preferred_read_replica), (0, 1, -1));
+    assert!(!read.records.unwrap().is_empty());
+    for (offset, epoch, error) in
+        [(2, epoch, ErrorCode::OffsetNotAvailable), (0, epoch + 1, ErrorCode::UnknownLeaderEpoch)]
+    {
+        assert_eq!(fetch_in_rack(&mut at_follower, "", offset, epoch).await.error_code, error.code());
+    }
+
+    // A record that only the leader and this follower have is not committed, and so not shown.
+    let third = *three.brokers.keys().find(|id| ![leader, follower].contains(id)).unwrap();
+    three.kill(third).await;
+    at_leader.send(9, &produce("t", 1, batch(&["b"]))).await;
+    let copy = three.replica(follower, "t");
+    three.until("the copy", || copy.view().log_end_offset() == Offset(2)).await;
+    let read = fetch_in_rack(&mut at_follower, "", 1, -1).await;
+    if read.high_watermark == 1 {
+        assert!(read.records.unwrap_or_default().is_empty());
+    }
+    three.until_in_sync("t", 2).await;
+    three.until("the watermark", || copy.high_watermark() == Offset(2)).await;
+    assert!(!fetch_in_rack(&mut at_follower, "", 1, -1).await.records.unwrap().is_empty());
 }

@@ -49,6 +49,17 @@ impl Cluster {
 
     /// As [`Cluster::broker`], with a clock of the test's own.
     pub async fn broker_by(&self, clock: Clock, disk: Arc<dyn Disk>, properties: &[(&str, &str)]) -> Broker {
+        self.broker_in(None, clock, disk, properties).await
+    }
+
+    /// As [`Cluster::broker_by`], in a rack.
+    pub async fn broker_in(
+        &self,
+        rack: Option<&str>,
+        clock: Clock,
+        disk: Arc<dyn Disk>,
+        properties: &[(&str, &str)],
+    ) -> Broker {
         let listener = ListenerConfig {
             name: "PLAINTEXT".to_owned(),
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -56,7 +67,7 @@ impl Cluster {
         };
         let config = BrokerConfig {
             broker_id: None,
-            rack: None,
+            rack: rack.map(str::to_owned),
             coordinators: vec![self.coordinator.local_addr().to_string()],
             log_dirs: vec![PathBuf::from("/data")],
             listeners: vec![listener],
