@@ -13,6 +13,10 @@ pub struct CoordinatorSettings {
     pub partitions_per_topic_max: i32,
     /// How long a broker may lead after its last heartbeat (REPLICATION B4).
     pub broker_lease_ms: u32,
+    /// `broker.heartbeat.interval.ms`: how often a broker should be heard from.
+    pub broker_heartbeat_interval_ms: u32,
+    /// How often partitions get their preferred leader back.
+    pub preferred_leader_interval_ms: u32,
     /// `group.initial.rebalance.delay.ms`: how long the first members of an empty group wait for others.
     pub group_initial_rebalance_delay_ms: u32,
     /// `group.min.session.timeout.ms`.
@@ -39,6 +43,8 @@ impl Default for CoordinatorSettings {
             default_min_isr: 1,
             partitions_per_topic_max: 100_000,
             broker_lease_ms: 9_000,
+            broker_heartbeat_interval_ms: 2_000,
+            preferred_leader_interval_ms: 300_000,
             group_initial_rebalance_delay_ms: 3_000,
             group_min_session_timeout_ms: 6_000,
             group_max_session_timeout_ms: 1_800_000,

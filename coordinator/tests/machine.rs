@@ -542,3 +542,80 @@ fn a_node_whose_hash_differs_stops() {
     let diverged = cluster.machine.apply(&context, &verify(hash ^ 1));
     assert_eq!(diverged, Err(ApplyError::Diverged { index: 1_000, ours: hash, leaders: hash ^ 1 }));
 }
+
+/// Goal: no replica is elected that the leader's own minimum did not oblige it to wait for. Method: change the minimum in each
+/// of its places; who is eligible follows in the same entry.
+#[test]
+fn a_smaller_minimum_takes_eligibility_from_those_who_may_now_be_left_behind() {
+    let min_isr = |value: Option<&str>| match value {
+        Some(value) => vec![change("min.insync.replicas", Op::Set, Some(value))],
+        None => vec![change("min.insync.replicas", Op::Delete, None)],
+    };
+    let everywhere = |value| ConfigResource { kind: 4, ..on_topic("", min_isr(value)) };
+    let mut cluster = Cluster::new(2);
+    cluster.create_one(configured("own", 2, &[("min.insync.replicas", "2")]));
+    cluster.create_one(topic("default", 1, 2));
+    assert_eq!(cluster.alter(vec![everywhere(Some("2"))])[0].0, 0);
+    cluster.fence(2);
+    let elr = |cluster: &Cluster, topic: &str| cluster.partition(topic, 0).elr;
+    assert_eq!((elr(&cluster, "own"), elr(&cluster, "default")), (vec![2], vec![2]));
+    let before = cluster.partition("default", 0).partition_epoch;
+
+    assert_eq!(cluster.alter(vec![everywhere(Some("1"))])[0].0, 0);
+    assert_eq!((elr(&cluster, "own"), elr(&cluster, "default")), (vec![2], vec![]));
+    assert_eq!(cluster.partition("default", 0).partition_epoch, before + 1, "its leader is told");
+    assert_eq!(cluster.alter(vec![on_topic("own", min_isr(None))])[0].0, 0);
+    assert_eq!(elr(&cluster, "own"), Vec::<i32>::new(), "the default holds for it now");
+
+    let (code, message) =
+        cluster.alter(vec![ConfigResource { kind: 4, ..on_topic("1", min_isr(Some("2"))) }]).remove(0);
+    assert_eq!((code, message.contains("not for one broker")), (40, true));
+    assert_eq!(cluster.alter(vec![everywhere(None)])[0].0, 0);
+    let set = |cluster: &Cluster| cluster.state().config(config_record::Resource::Broker, "").unwrap().len();
+    assert_eq!(set(&cluster), 1, "there always is one");
+}
+
+/// A topic with fewer replicas than the default asks for says so itself; its leader goes by the same number.
+#[test]
+fn a_topic_with_few_replicas_does_not_take_a_default_that_it_cannot_fulfil() {
+    let mut cluster = Cluster::new(1);
+    let all = ConfigResource { kind: 4, ..on_topic("", vec![change("min.insync.replicas", Op::Set, Some("2"))]) };
+    cluster.alter(vec![all]);
+    assert_eq!(cluster.create_one(topic("small", 1, 1)).0, 0);
+    assert_eq!(cluster.config("small", "min.insync.replicas"), Some("1"));
+}
+
+#[test]
+fn leaders_are_elected_on_request_preferred_or_of_whoever_is_left() {
+    let mut cluster = Cluster::new(3);
+    cluster.create_one(assigned("t", &[&[1, 2], &[2, 1]]));
+    let elect = |cluster: &mut Cluster, election: i32, partitions: Option<Vec<i32>>| {
+        let topics = partitions.iter().cloned();
+        let topics = topics.map(|partitions| TopicPartitions { topic: "t".into(), partitions, ..Default::default() });
+        let request = ElectLeadersRequest { election, all: partitions.is_none(), topics: topics.collect() };
+        match cluster.apply(Kind::ElectLeaders(request)).0 {
+            Outcome::ElectedLeaders(elected) => {
+                elected.into_iter().map(|one| (one.partition, told(one.error).0)).collect::<Vec<_>>()
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(elect(&mut cluster, 0, Some(vec![0, 7])), [(0, 84), (7, 3)]);
+    assert_eq!(elect(&mut cluster, 0, None), []);
+    // 1 goes and comes back, not yet in sync.
+    cluster.fence(1);
+    let broker_epoch = cluster.state().broker(NodeId(1)).unwrap().epoch;
+    cluster.apply(Kind::UnfenceBroker(UnfenceBroker { broker_id: 1, broker_epoch }));
+    assert_eq!(elect(&mut cluster, 0, Some(vec![0, 1])), [(0, 80), (1, 84)]);
+    assert_eq!(elect(&mut cluster, 1, Some(vec![0])), [(0, 84)], "it has a leader");
+
+    // 2, alone in sync, goes; 1 is alive but may lack records.
+    cluster.fence(2);
+    assert_eq!((cluster.partition("t", 0).leader, cluster.partition("t", 0).elr), (-1, vec![2]));
+    assert_eq!(elect(&mut cluster, 1, None), [(0, 0), (1, 0)]);
+    let after = cluster.partition("t", 0);
+    assert_eq!((after.leader, after.isr, after.elr, after.recovering), (1, vec![1], vec![], true));
+    cluster.fence(1);
+    assert_eq!(cluster.partition("t", 0).elr, [1]);
+    assert_eq!(elect(&mut cluster, 1, Some(vec![0])), [(0, 83)]);
+}

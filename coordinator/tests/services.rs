@@ -188,6 +188,41 @@ async fn a_controlled_stop_is_granted_once_nothing_is_led() {
     coordinator.shutdown().await;
 }
 
+/// Goal: a killed broker is fenced as soon as its connection breaks and its listener refuses (REPLICATION B5), not when its
+/// lease has run out. Method: a broker whose listener is nowhere lets go of its connection; the lease is an hour.
+#[tokio::test]
+async fn a_broker_that_is_gone_is_fenced_before_its_lease_runs_out() {
+    let store = Arc::new(MemStore::new());
+    let settings = CoordinatorSettings { broker_lease_ms: 3_600_000, ..config().settings };
+    let (coordinator, channel) = start_with(&store, CoordinatorConfig { settings, ..config() }).await;
+    let address = format!("http://{}", coordinator.local_addr());
+    let own = Channel::from_shared(address).unwrap().connect().await.unwrap();
+    // Port 1 of this machine: nobody but root could listen there, and nobody does.
+    let endpoints = vec![Endpoint { host: "127.0.0.1".into(), port: 1, ..Endpoint::default() }];
+    let mut broker = RegistryClient::new(own);
+    let request = RegisterBrokerRequest { endpoints, ..registration(1) };
+    let registered = broker.register_broker(request).await.unwrap().into_inner();
+    let beat = BrokerHeartbeatRequest {
+        broker_id: registered.broker_id,
+        broker_epoch: registered.broker_epoch,
+        metadata_index: registered.index,
+        ..BrokerHeartbeatRequest::default()
+    };
+    assert!(!broker.broker_heartbeat(beat).await.unwrap().into_inner().fenced);
+    let request = FeedRequest { from_index: registered.index, ..FeedRequest::default() };
+    let mut feed = RegistryClient::new(channel).feed(request).await.unwrap().into_inner();
+    drop(broker);
+    let mut seen = Vec::new();
+    while seen != [false, true] {
+        let records = feed.message().await.unwrap().unwrap().records;
+        seen.extend(records.into_iter().filter_map(|record| match record.kind {
+            Some(Kind::Broker(broker)) => Some(broker.fenced),
+            _ => None,
+        }));
+    }
+    coordinator.shutdown().await;
+}
+
 fn joining(member_id: &str, session_timeout_ms: i32) -> JoinRequest {
     JoinRequest {
         group_id: "g".into(),

@@ -276,8 +276,8 @@ fn describe_configs_shows_every_topic_key() {
             let got = all.configs.iter().find(|c| &*c.name == key).unwrap_or_else(|| panic!("v{version} lacks {key}"));
             let source = match key {
                 "cleanup.policy" | "retention.ms" => 1,
-                // Kafka's eligible leader replicas make it a cluster-wide setting.
-                "min.insync.replicas" => target.ours_or_kafkas(5, 3),
+                // Eligible leader replicas make it a cluster-wide setting (KIP-966).
+                "min.insync.replicas" => 3,
                 _ => 5,
             };
             assert_eq!(got.config_source, source, "v{version} {key}");

@@ -201,6 +201,7 @@ fn coordinator_settings(properties: &Properties) -> CoordinatorSettings {
         default_replication_factor: int("default.replication.factor"),
         default_min_isr: int("min.insync.replicas"),
         broker_lease_ms: unsigned("broker.session.timeout.ms"),
+        broker_heartbeat_interval_ms: unsigned("broker.heartbeat.interval.ms"),
         group_initial_rebalance_delay_ms: unsigned("group.initial.rebalance.delay.ms"),
         group_min_session_timeout_ms: int("group.min.session.timeout.ms"),
         group_max_session_timeout_ms: int("group.max.session.timeout.ms"),

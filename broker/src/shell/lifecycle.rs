@@ -1,5 +1,6 @@
 //! A broker's life: open, recover, register, follow the feed, keep the lease; and its orderly end.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -253,6 +254,7 @@ impl Life {
             want_fence: false,
             want_shutdown,
             offline_log_dirs: dirs.offline_ids().into_iter().map(|id| id.0.to_vec().into()).collect(),
+            offline_replicas: self.offline_replicas(),
         };
         let mut sent = self.services.clock.mono();
         let call = self.services.coordinators.call(HEARTBEAT_PATIENCE, |channel| {
@@ -274,6 +276,20 @@ impl Life {
         lease.answered(sent, epoch, verdict);
         self.services.lease.set(lease.until());
         Ok(answer)
+    }
+
+    /// What is not to be counted on any more, by topic (REPLICATION G2).
+    fn offline_replicas(&self) -> Vec<v1::TopicPartitions> {
+        let mut topics: BTreeMap<[u8; 16], Vec<i32>> = BTreeMap::new();
+        for partition in self.services.partitions.all().into_iter().filter(|partition| partition.is_offline()) {
+            topics.entry(partition.topic_id.0).or_default().push(partition.tp().partition.0);
+        }
+        let named = |(id, partitions): ([u8; 16], Vec<i32>)| v1::TopicPartitions {
+            topic_id: id.to_vec().into(),
+            partitions,
+            ..v1::TopicPartitions::default()
+        };
+        topics.into_iter().map(named).collect()
     }
 
     /// Asks the coordinator to move our leaderships away; gives up after a while.

@@ -10,7 +10,7 @@ use thalweg_proto::v1::{BrokerRecord, Record, RegisterBrokerRequest, RegisterBro
 use super::context::Context;
 use super::election::{Partition, Rules, without};
 use super::state::{State, partition_record};
-use super::{Outcome, configs, error, ok};
+use super::{Outcome, configs, error, min_isr, ok};
 
 /// What a registration says about the records that the broker held before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +92,8 @@ pub fn unfence(state: &State, context: &Context, id: NodeId, epoch: i64) -> (Out
 }
 
 /// A controlled stop: leadership moves away; ISRs that can spare the broker let it go (REPLICATION 3.4).
+///
+/// Where nobody else in sync could lead it leads on: a follower that comes in by then takes over.
 pub fn begin_shutdown(state: &State, context: &Context, id: NodeId, epoch: i64) -> (Outcome, Vec<Record>) {
     let Some(stored) = current(state, id, epoch) else { return (Outcome::Done, Vec::new()) };
     if stored.shutting_down {
@@ -102,10 +104,28 @@ pub fn begin_shutdown(state: &State, context: &Context, id: NodeId, epoch: i64) 
     for (topic, index, partition) in state.partitions().filter(|(_, _, partition)| partition.isr.contains(&id)) {
         let rules = rules(state, context, topic, partition, &eligible);
         let rest = without(&partition.isr, id);
+        if partition.leader == Some(id) && !rest.iter().any(|other| eligible(*other)) {
+            continue;
+        }
         let isr = if rest.len() >= rules.min_isr { rest } else { partition.isr.clone() };
         records.extend(changed(topic, index, partition, partition.change(&isr, rules).ok()));
     }
     (Outcome::Done, records)
+}
+
+/// Whether a broker that is to stop should wait for this partition: another live replica may come into sync, and until then
+/// the partition would lose its leader, or fall below its minimum.
+pub fn needs(state: &State, context: &Context, topic: TopicId, partition: &Partition, id: NodeId) -> bool {
+    if !partition.isr.contains(&id) {
+        return false;
+    }
+    let is_eligible = |other| other != id && state.is_eligible(other);
+    let rest = without(&partition.isr, id);
+    let min_isr = rules(state, context, topic, partition, &is_eligible).min_isr;
+    let is_spared = partition.leader != Some(id) && rest.len() >= min_isr;
+    let may_come = partition.replicas.iter().any(|other| is_eligible(*other) && !rest.contains(other));
+    // The lead moves in the entry that says that the broker is to stop, so whom it could move to has it.
+    !is_spared && may_come
 }
 
 /// What every partition is judged by. `min.insync.replicas` beyond the number of replicas counts as that number.
@@ -116,11 +136,7 @@ pub fn rules<'a>(
     partition: &Partition,
     is_eligible: &'a dyn Fn(NodeId) -> bool,
 ) -> Rules<'a> {
-    let config = state.topic_name(topic).and_then(|name| configs::of_topic(state, name));
-    let wanted = config.map_or(context.default_min_isr, |config| {
-        config.get("min.insync.replicas").and_then(|text| text.parse().ok()).unwrap_or(context.default_min_isr)
-    });
-    let min_isr = usize::try_from(wanted).unwrap_or(1).clamp(1, partition.replicas.len().max(1));
+    let min_isr = min_isr::bounded(min_isr::of_topic(state, context, topic), partition.replicas.len());
     Rules { min_isr, is_eligible }
 }
 
@@ -165,7 +181,7 @@ fn change_where(
     records
 }
 
-fn changed(topic: TopicId, index: i32, before: &Partition, after: Option<Partition>) -> Option<Record> {
+pub(super) fn changed(topic: TopicId, index: i32, before: &Partition, after: Option<Partition>) -> Option<Record> {
     let after = after?;
     (after != *before).then(|| partition_record(topic, index, &after))
 }

@@ -9,8 +9,9 @@ use thalweg_proto::v1::config_record::Resource;
 use thalweg_proto::v1::record::Kind;
 use thalweg_proto::v1::{AlteredConfig, ConfigChange, ConfigRecord, ConfigResource, KafkaError, Record};
 
+use super::context::Context;
+use super::min_isr::{self, MIN_ISR};
 use super::state::State;
-use super::topics::{MIN_ISR, check_min_isr};
 use super::{error, ok};
 
 /// What is set on a topic; `None` if nothing is.
@@ -21,7 +22,7 @@ pub fn of_topic<'a>(state: &'a State, name: &str) -> Option<&'a BTreeMap<String,
 /// Changes configurations, each resource on its own: all changes of one are made, or none.
 ///
 /// Values of topics are checked here; those of brokers by the broker that took the request, which knows its keys.
-pub fn alter(state: &State, resources: &[ConfigResource]) -> (Vec<AlteredConfig>, Vec<Record>) {
+pub fn alter(state: &State, context: &Context, resources: &[ConfigResource]) -> (Vec<AlteredConfig>, Vec<Record>) {
     let mut results = Vec::with_capacity(resources.len());
     let mut records = Vec::new();
     for resource in resources {
@@ -40,6 +41,8 @@ pub fn alter(state: &State, resources: &[ConfigResource]) -> (Vec<AlteredConfig>
         };
         results.push(AlteredConfig { kind: resource.kind, name: resource.name.clone(), error: Some(outcome) });
     }
+    let consequences = min_isr::consequences(state, context, &records);
+    records.extend(consequences);
     (results, records)
 }
 
@@ -55,14 +58,39 @@ fn alter_one(state: &State, request: &ConfigResource) -> Result<Vec<Record>, Kaf
         }
         apply(resource, change, &mut after)?;
     }
+    if resource == Resource::Broker {
+        keep_one_min_isr(&request.name, before, &mut after)?;
+    }
     if resource == Resource::Topic {
         let config = TopicConfig::from_overrides(&after);
         let config = config.map_err(|cause| error(ErrorCode::InvalidConfig, cause.to_string()))?;
         if after.contains_key(MIN_ISR) && after.get(MIN_ISR) != before.get(MIN_ISR) {
-            check_min_isr(config.min_insync_replicas, replication_factor(state, &request.name))?;
+            min_isr::check(config.min_insync_replicas, replication_factor(state, &request.name))?;
         }
     }
     Ok(differences(resource, &request.name, before, &after))
+}
+
+/// The coordinator and every leader must go by one number, so it is that of all brokers, and there always is one.
+fn keep_one_min_isr(
+    name: &str,
+    before: &BTreeMap<String, String>,
+    after: &mut BTreeMap<String, String>,
+) -> Result<(), KafkaError> {
+    if !name.is_empty() && after.contains_key(MIN_ISR) {
+        let message = "min.insync.replicas holds for all brokers or for a topic, not for one broker";
+        return Err(error(ErrorCode::InvalidConfig, message));
+    }
+    match after.get(MIN_ISR).map(|text| text.parse::<i32>()) {
+        Some(Ok(1..)) => {}
+        Some(_) => return Err(error(ErrorCode::InvalidConfig, "min.insync.replicas is a number from 1")),
+        None => {
+            if let Some(value) = before.get(MIN_ISR) {
+                after.insert(MIN_ISR.to_owned(), value.clone());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Of the topic's partition that has the fewest replicas.
@@ -176,5 +204,6 @@ fn differences(
 }
 
 const KIND_TOPIC: i32 = 2;
-const KIND_BROKER: i32 = 4;
+/// Kafka's number of the resource type.
+pub const KIND_BROKER: i32 = 4;
 const KEY_LENGTH_MAX: usize = 249;

@@ -119,6 +119,30 @@ impl Partition {
         Some(next)
     }
 
+    /// Gives the lead to whoever is left, when nobody who is known to have every acknowledged record is: the first replica in
+    /// order that may lead. Acknowledged records may be lost; the new leader is alone until it has said that it recovered.
+    ///
+    /// `None` if there is a leader, or nobody may lead. Somebody in ISR or ELR is elected first, without loss.
+    ///
+    /// Source: REPLICATION 3.4 (recovery), KIP-460.
+    pub fn recover(&self, rules: Rules<'_>) -> Option<Partition> {
+        if self.leader.is_some() {
+            return None;
+        }
+        let mut next = self.clone();
+        next.elect(rules);
+        if next.leader.is_none() {
+            let left = self.replicas.iter().copied().find(|id| (rules.is_eligible)(*id))?;
+            next.lost = sorted(self.lost.iter().chain(&self.isr).chain(&self.elr).copied());
+            next.elr.clear();
+            next.set_isr(vec![left], rules.min_isr);
+            next.leader = Some(left);
+            next.recovering = true;
+        }
+        next.count_changes_since(self);
+        Some(next)
+    }
+
     fn set_isr(&mut self, isr: Vec<NodeId>, min_isr: usize) {
         if isr.len() >= min_isr.max(1) {
             self.elr.clear();

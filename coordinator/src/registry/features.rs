@@ -28,6 +28,8 @@ pub fn level_of(kind: &Kind) -> u32 {
         | Kind::AlterConfigs(_)
         | Kind::AllocateProducerIds(_)
         | Kind::AlterIsr(_)
+        | Kind::ElectLeaders(_)
+        | Kind::TakeOffline(_)
         | Kind::AdmitCoordinator(_)
         | Kind::RetireCoordinator(_)
         | Kind::SaveGeneration(_)

@@ -8,7 +8,7 @@ use thalweg_proto::v1::{BrokerRecord, Record};
 
 use super::brokers::rules;
 use super::context::Context;
-use super::election::{ChangeError, Partition};
+use super::election::{ChangeError, Partition, Rules, without};
 use super::state::{State, partition_record, topic_id};
 use super::{Outcome, error, ok};
 
@@ -124,9 +124,9 @@ fn judge(state: &State, context: &Context, topic: TopicId, partition: &Partition
         let next = Partition { partition_epoch: next_epoch(partition), ..partition.clone() };
         return Verdict::Ineligible(next, error(ErrorCode::IneligibleReplica, reason));
     }
-    let isr: Vec<NodeId> = ids(wanted).collect();
     let eligible = |id| state.is_eligible(id);
     let rules = rules(state, context, topic, partition, &eligible);
+    let isr = spared(ids(wanted).collect(), rules);
     match partition.change(&isr, rules) {
         Ok(mut next) => {
             next.recovering = partition.recovering && !wanted.recovered;
@@ -136,6 +136,21 @@ fn judge(state: &State, context: &Context, topic: TopicId, partition: &Partition
         }
         Err(cause) => Verdict::Refused(error(ErrorCode::InvalidRequest, cause.to_string())),
     }
+}
+
+/// Without those who are to stop, as far as the rest suffices (REPLICATION 3.4, controlled shutdown). The leader counts
+/// whom it proposed until it hears of this, which is only more.
+fn spared(mut isr: Vec<NodeId>, rules: Rules<'_>) -> Vec<NodeId> {
+    for id in isr.clone() {
+        let rest = without(&isr, id);
+        if !(rules.is_eligible)(id)
+            && rest.len() >= rules.min_isr
+            && rest.iter().any(|other| (rules.is_eligible)(*other))
+        {
+            isr = rest;
+        }
+    }
+    isr
 }
 
 /// Why this life of a broker may not enter an ISR; `None` if it may.

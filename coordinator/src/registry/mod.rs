@@ -13,6 +13,9 @@ pub mod groups;
 pub mod hash;
 pub mod isr;
 pub mod keys;
+pub mod leaders;
+pub mod min_isr;
+pub mod offline;
 pub mod offsets;
 pub mod placement;
 pub mod producer_ids;
@@ -25,7 +28,7 @@ use thalweg_model::{ErrorCode, NodeId, check};
 use thalweg_proto::v1::command::Kind;
 use thalweg_proto::v1::{
     AllocateProducerIdsResponse, AlterIsrResponse, AlteredConfig, Command, CreatedTopic, DeleteOffsetsResponse,
-    DeletedTopic, GroupCommitResult, GrownTopic, KafkaError, Record, RegisterBrokerResponse,
+    DeletedTopic, ElectedPartition, GroupCommitResult, GrownTopic, KafkaError, Record, RegisterBrokerResponse,
 };
 
 use context::Context;
@@ -68,6 +71,7 @@ pub enum Outcome {
     AlteredIsr(AlterIsrResponse),
     Committed(GroupCommitResult),
     DeletedOffsets(DeleteOffsetsResponse),
+    ElectedLeaders(Vec<ElectedPartition>),
 }
 
 /// Why a node cannot go on applying. It must stop: going on would make its copy differ from the others'.
@@ -188,11 +192,13 @@ pub fn decide(state: &State, context: &Context, kind: &Kind) -> (Outcome, Vec<Re
             (Outcome::GrownTopics(results), records)
         }
         Kind::AlterConfigs(command) => {
-            let (results, records) = configs::alter(state, &command.resources);
+            let (results, records) = configs::alter(state, context, &command.resources);
             (Outcome::AlteredConfigs(results), records)
         }
         Kind::AdmitCoordinator(command) => coordinators::admit(state, command.id, &command.identity),
         Kind::RetireCoordinator(command) => coordinators::retire(state, command.id),
+        Kind::ElectLeaders(request) => leaders::elect(state, context, request),
+        Kind::TakeOffline(command) => offline::take(state, context, command),
         Kind::AlterIsr(request) => isr::alter(state, context, request),
         Kind::AllocateProducerIds(command) => producer_ids::allocate(state, command),
         Kind::SaveGeneration(command) => groups::save_generation(state, context, command),

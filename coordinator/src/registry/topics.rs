@@ -12,6 +12,7 @@ use thalweg_proto::v1::{
 
 use super::context::{Context, Seed};
 use super::election::Partition;
+use super::min_isr::{self, MIN_ISR};
 use super::placement::{Candidate, place};
 use super::state::{State, Topic, id_bytes, partition_record, topic_id};
 use super::{error, ok};
@@ -129,6 +130,12 @@ impl Placed {
         for entry in topic.configs.iter().filter(|entry| entry.value.is_some()) {
             records.push(config_record(&topic.name, &entry.key, entry.value.clone()));
         }
+        // The default is meant for topics with more replicas. Said on the topic, so that its leaders go by the same number.
+        let factor = self.replicas.first().map_or(1, Vec::len);
+        let is_set = topic.configs.iter().any(|entry| entry.key == MIN_ISR && entry.value.is_some());
+        if !is_set && min_isr::check(min_isr::default(state, context), factor).is_err() {
+            records.push(config_record(&topic.name, MIN_ISR, Some(factor.to_string())));
+        }
         for (index, replicas) in self.replicas.iter().enumerate() {
             records.push(partition_record(self.id, index as i32, &on_live(state, replicas)));
         }
@@ -168,7 +175,7 @@ fn plan(
     };
     let factor = replicas.first().map_or(0, Vec::len);
     if topic.configs.iter().any(|entry| entry.key == MIN_ISR && entry.value.is_some()) {
-        check_min_isr(config.min_insync_replicas, factor)?;
+        min_isr::check(config.min_insync_replicas, factor)?;
     }
     let mut id = seed.next_topic_id();
     while state.topic_name(id).is_some() {
@@ -267,21 +274,6 @@ fn check_count(partitions: i32, partitions_max: i32) -> Result<(), KafkaError> {
         return Err(error(ErrorCode::InvalidPartitions, message));
     }
     Ok(())
-}
-
-/// A partition never has more replicas in sync than it has replicas, so a larger minimum would refuse every acks=all.
-///
-/// # Errors
-/// Whoever sets it is at fault.
-pub fn check_min_isr(min_isr: i32, factor: usize) -> Result<(), KafkaError> {
-    if usize::try_from(min_isr).is_ok_and(|min_isr| min_isr <= factor) {
-        return Ok(());
-    }
-    let message = format!(
-        "min.insync.replicas is {min_isr}, and the topic has {factor} replicas: no write with acks=all could ever succeed; \
-         set it to {factor} or less"
-    );
-    Err(error(ErrorCode::InvalidConfig, message))
 }
 
 /// Brokers that can take replicas.
@@ -394,5 +386,3 @@ fn config_record(topic: &str, key: &str, value: Option<String>) -> Record {
 fn next_seed(seed: &mut Seed) -> Seed {
     Seed::new(seed.next_u64(), seed.next_u64())
 }
-
-pub const MIN_ISR: &str = "min.insync.replicas";

@@ -6,10 +6,13 @@ use thalweg_model::{ErrorCode, MonoTime, NodeId};
 use thalweg_proto::v1::command::Kind;
 use thalweg_proto::v1::{
     BeginShutdown, BrokerHeartbeatRequest, BrokerHeartbeatResponse, BrokerRecord, FenceBroker, RegisterBroker,
-    RegisterBrokerRequest, RegisterBrokerResponse, UnfenceBroker,
+    RegisterBrokerRequest, RegisterBrokerResponse, ReportUnreachableRequest, ReportUnreachableResponse, TakeOffline,
+    UnfenceBroker,
 };
 
-use super::{Effect, Purpose, Reply, Session, Ticket};
+use super::{Effect, Life, Purpose, Reply, Session, Ticket};
+use crate::registry::brokers::needs;
+use crate::registry::offline::has_any;
 use crate::registry::state::State;
 use crate::registry::{Machine, Outcome, error, ok};
 use crate::settings::CoordinatorSettings;
@@ -24,15 +27,36 @@ struct BrokerSession {
     metadata_index: u64,
     /// The registration is in the feed up to here.
     registered_index: u64,
-    /// The decision to stop is in the feed up to here.
+    /// That it is to stop, and what moved away from it, is in the feed up to here; `None` while it is still needed.
     shutdown_index: Option<u64>,
     /// A command about this broker is under way.
     is_settling: bool,
+    /// When it was heard from.
+    heard_at: MonoTime,
+    hearing: Hearing,
+}
+
+/// Whether there is an open connection over which the broker was heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hearing {
+    Open,
+    /// It has ended, or this leader has not heard from the broker yet; its listener is to be tried.
+    Lost,
+    /// As before, and its listener has been tried.
+    Probed,
 }
 
 impl BrokerSession {
-    fn new(registered_index: u64, deadline: MonoTime) -> BrokerSession {
-        BrokerSession { deadline, metadata_index: 0, registered_index, shutdown_index: None, is_settling: false }
+    fn new(registered_index: u64, heard_at: MonoTime, deadline: MonoTime) -> BrokerSession {
+        BrokerSession {
+            deadline,
+            metadata_index: 0,
+            registered_index,
+            shutdown_index: None,
+            is_settling: false,
+            heard_at,
+            hearing: Hearing::Open,
+        }
     }
 }
 
@@ -41,7 +65,8 @@ impl BrokerSessions {
         let deadline = now.plus_ms(u64::from(settings.broker_lease_ms));
         let live = machine.state().brokers().filter(|(_, broker)| !broker.fenced);
         let sessions = live.map(|(id, broker)| {
-            let mut session = BrokerSession::new(registered_at(machine, broker), deadline);
+            let mut session = BrokerSession::new(registered_at(machine, broker), now, deadline);
+            session.hearing = Hearing::Lost;
             session.shutdown_index = broker.shutting_down.then(|| machine.feed_index());
             (id, session)
         });
@@ -104,7 +129,7 @@ impl Session {
                 if answer.broker_id >= 0 {
                     answer.index = feed_index;
                     let deadline = now.plus_ms(u64::from(self.settings.broker_lease_ms));
-                    self.brokers.0.insert(NodeId(answer.broker_id), BrokerSession::new(feed_index, deadline));
+                    self.brokers.0.insert(NodeId(answer.broker_id), BrokerSession::new(feed_index, now, deadline));
                 }
                 answer
             }
@@ -141,9 +166,11 @@ impl Session {
         };
         let lease = u64::from(self.settings.broker_lease_ms);
         let registered_index = registered_at(machine, stored);
-        let new = || BrokerSession::new(registered_index, now);
+        let new = || BrokerSession::new(registered_index, now, now);
         let session = self.brokers.0.entry(id).or_insert_with(new);
         session.deadline = now.plus_ms(lease);
+        session.heard_at = now;
+        session.hearing = Hearing::Open;
         session.metadata_index = request.metadata_index.max(session.metadata_index);
         if session.is_settling {
             self.answer_heartbeat(machine, id, ticket, machine.feed_index(), out);
@@ -151,6 +178,12 @@ impl Session {
         }
         let (broker_id, broker_epoch) = (stored.id, stored.epoch);
         let is_current = session.metadata_index >= session.registered_index;
+        let is_settling = session.is_settling;
+        if let Some(offline) = offline(request, stored).filter(|_| !is_settling)
+            && has_any(machine.state(), &self.context(machine), &offline)
+        {
+            self.propose(Purpose::Unwatched, Kind::TakeOffline(offline), out);
+        }
         let wanted = if request.want_shutdown && !stored.shutting_down {
             Some(Kind::BeginShutdown(BeginShutdown { broker_id, broker_epoch }))
         } else if request.want_shutdown || stored.shutting_down {
@@ -182,10 +215,15 @@ impl Session {
         out: &mut Vec<Effect>,
     ) {
         let stored = machine.state().broker(id);
-        if stored.is_some_and(|stored| stored.shutting_down)
-            && let Some(session) = self.brokers.0.get_mut(&id)
-        {
-            session.shutdown_index.get_or_insert(feed_index);
+        if stored.is_some_and(|stored| stored.shutting_down) {
+            let is_needed = self.is_needed(machine, id);
+            if let Some(session) = self.brokers.0.get_mut(&id) {
+                // What moved away last is in the feed up to here.
+                match is_needed {
+                    true => session.shutdown_index = None,
+                    false => drop(session.shutdown_index.get_or_insert(feed_index.max(machine.feed_index()))),
+                }
+            }
         }
         let may_shut_down = self.may_shut_down(machine, id);
         let answer = BrokerHeartbeatResponse {
@@ -205,11 +243,12 @@ impl Session {
         if let Some(session) = self.brokers.0.get_mut(&id) {
             session.is_settling = true;
         }
-        let command = FenceBroker { broker_id: stored.id, broker_epoch: stored.epoch };
-        self.propose(Purpose::Fence(id), Kind::FenceBroker(command), out);
+        self.propose(Purpose::Fence(id), fencing(stored), out);
     }
 
-    /// Whether it leads nothing and every live broker knows so (REPLICATION 3.4, controlled shutdown).
+    /// Whether no partition needs it and every live broker knows so (REPLICATION 3.4, controlled shutdown). Refused for as long
+    /// as some partition would lose its leader or fall below its minimum while another replica may still come into sync; the
+    /// broker waits as long as it likes.
     fn may_shut_down(&self, machine: &Machine, id: NodeId) -> bool {
         let state = machine.state();
         let decided = self.brokers.0.get(&id).and_then(|session| session.shutdown_index);
@@ -220,7 +259,86 @@ impl Session {
             .brokers()
             .filter(|(other, broker)| *other != id && !broker.fenced)
             .all(|(other, _)| self.brokers.0.get(&other).is_some_and(|session| session.metadata_index >= index));
-        others_know && state.partitions().all(|(_, _, partition)| partition.leader != Some(id))
+        others_know && !self.is_needed(machine, id)
+    }
+
+    fn is_needed(&self, machine: &Machine, id: NodeId) -> bool {
+        let (state, context) = (machine.state(), self.context(machine));
+        state.partitions().any(|(topic, _, partition)| needs(state, &context, topic, partition, id))
+    }
+
+    pub(super) fn connection_lost(&mut self, life: Life) {
+        if let Some(session) = self.brokers.0.get_mut(&life.id) {
+            session.hearing = Hearing::Lost;
+        }
+    }
+
+    /// Asks for the listeners of brokers that are not heard any more; once for each silence.
+    pub(super) fn probe_silent(&mut self, machine: &Machine, out: &mut Vec<Effect>) {
+        for (id, session) in self.brokers.0.iter_mut().filter(|(_, session)| session.hearing == Hearing::Lost) {
+            session.hearing = Hearing::Probed;
+            let stored = machine.state().broker(*id).filter(|stored| !stored.fenced);
+            if let Some((stored, endpoint)) = stored.and_then(|stored| Some((stored, stored.endpoints.first()?))) {
+                out.push(Effect::Probe(Life { id: *id, epoch: stored.epoch }, endpoint.clone()));
+            }
+        }
+    }
+
+    /// Fences a broker whose listener is gone, if this leader has lost it too (B5): how a killed broker's partitions move
+    /// before its lease runs out. Fencing early is always safe.
+    pub(super) fn connection_refused(
+        &mut self,
+        now: MonoTime,
+        machine: &Machine,
+        suspect: Life,
+        report: Option<Ticket>,
+        out: &mut Vec<Effect>,
+    ) {
+        let overdue = 3 * u64::from(self.settings.broker_heartbeat_interval_ms);
+        let stored =
+            machine.state().broker(suspect.id).filter(|stored| stored.epoch == suspect.epoch && !stored.fenced);
+        let session = self.brokers.0.get_mut(&suspect.id).filter(|session| {
+            !session.is_settling && (session.hearing != Hearing::Open || session.heard_at.plus_ms(overdue) <= now)
+        });
+        match (stored, session, report) {
+            (Some(stored), Some(session), None) => {
+                session.is_settling = true;
+                self.propose(Purpose::Fence(suspect.id), fencing(stored), out);
+            }
+            (Some(stored), Some(session), Some(report)) => {
+                session.is_settling = true;
+                self.propose(Purpose::Reported { suspect, report }, fencing(stored), out);
+            }
+            (_, _, Some(report)) => self.answer_report(machine, suspect, report, out),
+            (_, _, None) => {}
+        }
+    }
+
+    pub(super) fn report_unreachable(
+        &mut self,
+        now: MonoTime,
+        machine: &Machine,
+        ticket: Ticket,
+        request: ReportUnreachableRequest,
+        out: &mut Vec<Effect>,
+    ) {
+        let reporter = NodeId(request.broker_id);
+        if machine.state().broker(reporter).is_none_or(|stored| stored.epoch != request.broker_epoch) {
+            let message = format!("broker {reporter} is not registered at epoch {}", request.broker_epoch);
+            let refused = Some(error(ErrorCode::StaleBrokerEpoch, message));
+            let answer = ReportUnreachableResponse { error: refused, fenced: false };
+            out.push(Effect::Reply(ticket, Reply::ReportUnreachable(answer)));
+            return;
+        }
+        let suspect = Life { id: NodeId(request.suspect_id), epoch: request.suspect_epoch };
+        self.connection_refused(now, machine, suspect, Some(ticket), out);
+    }
+
+    pub(super) fn answer_report(&self, machine: &Machine, suspect: Life, report: Ticket, out: &mut Vec<Effect>) {
+        let stored = machine.state().broker(suspect.id);
+        let fenced = stored.is_none_or(|stored| stored.fenced || stored.epoch != suspect.epoch);
+        let answer = ReportUnreachableResponse { error: Some(ok()), fenced };
+        out.push(Effect::Reply(report, Reply::ReportUnreachable(answer)));
     }
 
     /// Fences brokers whose lease ran out.
@@ -235,6 +353,22 @@ impl Session {
             }
         }
     }
+}
+
+fn fencing(stored: &BrokerRecord) -> Kind {
+    Kind::FenceBroker(FenceBroker { broker_id: stored.id, broker_epoch: stored.epoch })
+}
+
+/// What the broker has lost with directories that failed.
+fn offline(request: &BrokerHeartbeatRequest, stored: &BrokerRecord) -> Option<TakeOffline> {
+    let gone = &request.offline_log_dirs;
+    let all = !gone.is_empty() && stored.log_dir_ids.iter().all(|id| gone.contains(id));
+    (all || !request.offline_replicas.is_empty()).then(|| TakeOffline {
+        broker_id: stored.id,
+        broker_epoch: stored.epoch,
+        all,
+        topics: request.offline_replicas.clone(),
+    })
 }
 
 /// Whether the newcomer holds the very directories of the life before. It locks them, so that life has ended; this is how

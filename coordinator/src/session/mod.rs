@@ -13,13 +13,14 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use thalweg_model::{MonoTime, NodeId};
+use thalweg_model::{MonoTime, NodeId, Timestamp};
 use thalweg_proto::v1;
 use thalweg_proto::v1::Command;
 use thalweg_proto::v1::command::Kind;
 
-use crate::registry::features;
+use crate::registry::context::{Context, Seed};
 use crate::registry::{Machine, Outcome};
+use crate::registry::{features, leaders};
 use crate::settings::CoordinatorSettings;
 
 /// Names one call that waits for an answer. Chosen by the caller, never twice.
@@ -37,14 +38,26 @@ pub enum Event {
     Call(Ticket, Call),
     /// Nobody waits for this call's answer any more. The member, if it is one, stays.
     Withdrawn(Ticket),
+    /// The connection over which this life of a broker was heard last has ended.
+    ConnectionLost(Life),
+    /// The listener of this life of a broker refuses connections.
+    ConnectionRefused(Life),
     /// A proposed command was applied, and brokers know of it at `feed_index`.
     Settled { proposal: ProposalId, outcome: Outcome, feed_index: u64 },
     /// Time has passed.
     Tick,
 }
 
+/// One registration of a broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Life {
+    pub id: NodeId,
+    pub epoch: i64,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
+    ReportUnreachable(v1::ReportUnreachableRequest),
     RegisterBroker(v1::RegisterBrokerRequest),
     BrokerHeartbeat(v1::BrokerHeartbeatRequest),
     /// `fresh_id` is random and used where the member needs an id.
@@ -68,7 +81,8 @@ impl Call {
     /// Not so for the rest: a commit that comes late could undo a newer one, and what was removed already is not found.
     pub fn can_be_repeated(&self) -> bool {
         match self {
-            Call::RegisterBroker(_)
+            Call::ReportUnreachable(_)
+            | Call::RegisterBroker(_)
             | Call::BrokerHeartbeat(_)
             | Call::Join { .. }
             | Call::Sync(_)
@@ -83,12 +97,15 @@ impl Call {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     Reply(Ticket, Reply),
+    /// Try to connect to the broker; tell as [`Event::ConnectionRefused`] if nobody listens there.
+    Probe(Life, v1::Endpoint),
     /// Replicate this; tell the end as [`Event::Settled`].
     Propose(ProposalId, Command),
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
+    ReportUnreachable(v1::ReportUnreachableResponse),
     RegisterBroker(v1::RegisterBrokerResponse),
     BrokerHeartbeat(v1::BrokerHeartbeatResponse),
     Join(v1::JoinResponse),
@@ -112,6 +129,11 @@ enum Purpose {
         heartbeat: Ticket,
     },
     Fence(NodeId),
+    /// The report is answered afterwards.
+    Reported {
+        suspect: Life,
+        report: Ticket,
+    },
     /// A group waits for it: its barrier closes, or its assignment is stored.
     Group(String),
     /// Part `position` of a call on many groups.
@@ -135,6 +157,7 @@ pub struct Session {
     next_proposal: u64,
     gathered: BTreeMap<Ticket, commits::Gathered>,
     next_expiry: MonoTime,
+    next_preferred: MonoTime,
     verified_index: u64,
 }
 
@@ -148,6 +171,7 @@ impl Session {
             next_proposal: 0,
             gathered: BTreeMap::new(),
             next_expiry: now.plus_ms(u64::from(settings.offsets_retention_check_interval_ms)),
+            next_preferred: now.plus_ms(u64::from(settings.preferred_leader_interval_ms)),
             verified_index: machine.progress().checked_index,
             settings,
         }
@@ -158,6 +182,8 @@ impl Session {
         match event {
             Event::Call(ticket, call) => self.call(now, machine, ticket, call, out),
             Event::Withdrawn(ticket) => self.withdraw(now, ticket),
+            Event::ConnectionLost(life) => self.connection_lost(life),
+            Event::ConnectionRefused(life) => self.connection_refused(now, machine, life, None, out),
             Event::Settled { proposal, outcome, feed_index } => {
                 if let Some(purpose) = self.proposals.remove(&proposal) {
                     self.settled(now, machine, purpose, outcome, feed_index, out);
@@ -172,7 +198,7 @@ impl Session {
     pub fn next_deadline(&self) -> MonoTime {
         let brokers = self.brokers.next_deadline();
         let groups = self.groups.next_deadline();
-        [brokers, groups].into_iter().flatten().fold(self.next_expiry, MonoTime::min)
+        [brokers, groups, Some(self.next_preferred)].into_iter().flatten().fold(self.next_expiry, MonoTime::min)
     }
 
     /// Groups with members.
@@ -187,6 +213,7 @@ impl Session {
 
     fn call(&mut self, now: MonoTime, machine: &Machine, ticket: Ticket, call: Call, out: &mut Vec<Effect>) {
         match call {
+            Call::ReportUnreachable(request) => self.report_unreachable(now, machine, ticket, request, out),
             Call::RegisterBroker(request) => self.register_broker(now, machine, ticket, request, out),
             Call::BrokerHeartbeat(request) => self.broker_heartbeat(now, machine, ticket, &request, out),
             Call::Heartbeat(request) => {
@@ -234,6 +261,10 @@ impl Session {
                 self.answer_heartbeat(machine, id, heartbeat, feed_index, out);
             }
             Purpose::Fence(id) => self.brokers.settled(id),
+            Purpose::Reported { suspect, report } => {
+                self.brokers.settled(suspect.id);
+                self.answer_report(machine, suspect, report, out);
+            }
             Purpose::Group(id) => self.group_settled(now, machine, &id, &outcome, out),
             Purpose::Part { call, position } => self.part_settled(call, position, outcome, out),
             Purpose::DeleteOffsets { call, refused } => self.offsets_deleted(call, refused, outcome, out),
@@ -243,16 +274,34 @@ impl Session {
 
     fn tick(&mut self, now: MonoTime, machine: &Machine, out: &mut Vec<Effect>) {
         self.fence_expired(now, machine, out);
+        self.probe_silent(machine, out);
         self.tick_groups(now, machine, out);
         if now >= self.next_expiry {
             self.next_expiry = now.plus_ms(u64::from(self.settings.offsets_retention_check_interval_ms));
             self.expire_offsets(machine.state(), out);
+        }
+        if now >= self.next_preferred {
+            self.next_preferred = now.plus_ms(u64::from(self.settings.preferred_leader_interval_ms));
+            if leaders::would_prefer(machine.state(), &self.context(machine)) {
+                let all = v1::ElectLeadersRequest { all: true, ..v1::ElectLeadersRequest::default() };
+                self.propose(Purpose::Unwatched, Kind::ElectLeaders(all), out);
+            }
         }
         let progress = machine.progress();
         if progress.checked_index > self.verified_index {
             self.verified_index = progress.checked_index;
             let verify = v1::VerifyHash { index: progress.checked_index, hash: progress.checked_hash.0 };
             self.propose(Purpose::Unwatched, Kind::VerifyHash(verify), out);
+        }
+    }
+
+    /// To think a command through that is not proposed yet.
+    fn context(&self, machine: &Machine) -> Context {
+        Context {
+            index: machine.progress().next_index,
+            time: Timestamp(0),
+            seed: Seed::new(0, 0),
+            default_min_isr: self.settings.default_min_isr,
         }
     }
 

@@ -20,6 +20,7 @@ use tonic::transport::Server;
 use tracing::{error, info, warn};
 
 use super::batcher::{Batcher, Raft};
+use super::connections::{Connections, Tracked};
 use super::feed::FeedLimits;
 use super::formation::{CoordinatorPeer, Formation, peer_list};
 use super::identity::Identity;
@@ -141,6 +142,7 @@ impl Coordinator {
             batcher,
             sessions: sessions.clone(),
             members: members.clone(),
+            connections: Connections::new(sessions.clone(), stop.clone()),
             settings: Arc::new(settings),
         };
         let peers = RaftPeers { raft: raft.clone(), me: Arc::clone(&me), store, peers: peer_list(&config.peers) };
@@ -273,12 +275,12 @@ impl Drop for Coordinator {
 async fn serve(listener: TcpListener, services: Services, peers: RaftPeers, stop: CancellationToken) {
     let limit = MESSAGE_BYTES_MAX;
     // Answers are small and leave in several pieces; each would wait for the other side to acknowledge the one before.
-    let incoming = TcpListenerStream::new(listener).inspect(|stream| {
-        if let Ok(stream) = stream
-            && let Err(cause) = stream.set_nodelay(true)
-        {
+    let incoming = TcpListenerStream::new(listener).map(|stream| {
+        let stream = stream?;
+        if let Err(cause) = stream.set_nodelay(true) {
             warn!(%cause, "a connection will be slow");
         }
+        Ok::<_, std::io::Error>(Tracked::new(stream))
     });
     let served = Server::builder()
         .add_service(RaftServer::new(peers).max_decoding_message_size(RAFT_BYTES_MAX))

@@ -10,9 +10,12 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use openraft::async_runtime::WatchReceiver;
 use openraft::{ChangeMembers, ReadPolicy};
-use thalweg_proto::v1::AdmitCoordinator;
 use thalweg_proto::v1::command::Kind;
+use thalweg_proto::v1::config_change::Op;
+use thalweg_proto::v1::config_record::Resource;
+use thalweg_proto::v1::{AdmitCoordinator, AlterConfigs, ConfigChange, ConfigResource, Endpoint};
 use thalweg_world::Clock;
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -23,8 +26,10 @@ use super::state_machine::Shared;
 use super::types::CoordinatorNode;
 use crate::error::ProposeError;
 use crate::metrics::CoordinatorMetrics;
+use crate::registry::configs::KIND_BROKER;
 use crate::registry::features;
-use crate::session::{Call, Effect, Event, ProposalId, Reply, Session, Ticket, command};
+use crate::registry::min_isr::MIN_ISR;
+use crate::session::{Call, Effect, Event, Life, ProposalId, Reply, Session, Ticket, command};
 use crate::settings::CoordinatorSettings;
 
 /// A call and where its answer goes.
@@ -46,7 +51,7 @@ pub struct Sessions {
 #[derive(Clone)]
 struct Entrance {
     calls: mpsc::Sender<Asked>,
-    withdrawn: mpsc::UnboundedSender<Ticket>,
+    notices: mpsc::UnboundedSender<Event>,
 }
 
 impl Sessions {
@@ -63,13 +68,21 @@ impl Sessions {
         let (reply, answer) = oneshot::channel();
         let asked = Asked { ticket, call, reply };
         entrance.calls.send(asked).await.map_err(|_| ProposeError::NotLeader { leader: None })?;
-        let mut withdrawal = Withdrawal { ticket: Some(ticket), withdrawn: entrance.withdrawn };
+        let mut withdrawal = Withdrawal { ticket: Some(ticket), notices: entrance.notices };
         let answer = answer.await;
         withdrawal.ticket = None;
         match answer {
             Ok(answer) => answer,
             Err(_) if can_be_repeated => Err(ProposeError::NotLeader { leader: None }),
             Err(_) => Err(ProposeError::Unknown),
+        }
+    }
+
+    /// Tells the sessions of something that nobody waits for an answer to. Nothing happens if this node does not lead.
+    pub fn notice(&self, event: Event) {
+        if let Some(entrance) = &*self.entrance.borrow() {
+            // The leadership may just have ended.
+            drop(entrance.notices.send(event));
         }
     }
 
@@ -93,16 +106,30 @@ fn turn_away(asked: &mut mpsc::Receiver<Asked>) {
     }
 }
 
+fn set_min_isr(value: i32) -> Kind {
+    let change = ConfigChange { key: MIN_ISR.to_owned(), op: Op::Set as i32, value: Some(value.to_string()) };
+    let brokers = ConfigResource { kind: KIND_BROKER, changes: vec![change], ..ConfigResource::default() };
+    Kind::AlterConfigs(AlterConfigs { resources: vec![brokers] })
+}
+
+/// The broker, if its listener refuses: nobody is there. Whatever else goes wrong says nothing about it.
+async fn probe(life: Life, endpoint: Endpoint) -> Option<Life> {
+    let port = u16::try_from(endpoint.port).ok()?;
+    let connecting = TcpStream::connect((endpoint.host.as_str(), port));
+    let outcome = tokio::time::timeout(PROBE_TIMEOUT, connecting).await.ok()?;
+    outcome.is_err_and(|cause| cause.kind() == std::io::ErrorKind::ConnectionRefused).then_some(life)
+}
+
 struct Withdrawal {
     ticket: Option<Ticket>,
-    withdrawn: mpsc::UnboundedSender<Ticket>,
+    notices: mpsc::UnboundedSender<Event>,
 }
 
 impl Drop for Withdrawal {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             // One message for each call at most; after the leadership ended there is nothing to withdraw from.
-            let _ = self.withdrawn.send(ticket);
+            let _ = self.notices.send(Event::Withdrawn(ticket));
         }
     }
 }
@@ -141,7 +168,7 @@ impl LeaderRunner {
             };
             let Some(term) = led else { return };
             let (calls, mut asked) = mpsc::channel(CALLS_MAX);
-            let (withdrawn, mut gone) = mpsc::unbounded_channel();
+            let (notices, mut noticed) = mpsc::unbounded_channel();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -150,12 +177,12 @@ impl LeaderRunner {
             }
             info!(term, "leading the coordinators");
             self.metrics.is_leader.store(1, Ordering::Relaxed);
-            opener.send_replace(Some(Entrance { calls, withdrawn }));
+            opener.send_replace(Some(Entrance { calls, notices }));
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
                 () = self.wait_for_end(term) => warn!(term, "leading the coordinators no more"),
-                () = self.lead(&mut asked, &mut gone) => {}
+                () = self.lead(&mut asked, &mut noticed) => {}
             }
             opener.send_replace(None);
             self.metrics.is_leader.store(0, Ordering::Relaxed);
@@ -181,6 +208,12 @@ impl LeaderRunner {
             let first = features::first_command(cluster.unwrap_or_else(rand::random));
             self.batcher.propose(command(first)).await?;
         }
+        let is_settled =
+            self.shared.machine().state().config(Resource::Broker, "").is_some_and(|set| set.contains_key(MIN_ISR));
+        if !is_settled {
+            // From the file this once; then it is a matter of the registries, where it is the same for everybody.
+            self.batcher.propose(command(set_min_isr(self.settings.default_min_isr))).await?;
+        }
         // This very node may listen elsewhere than before; nobody else can say so while it leads.
         let own = CoordinatorNode { address: self.address.clone(), identity: self.members.me.identity.clone() };
         if self.members.membership().get_node(&self.node_id).is_some_and(|node| *node != own) {
@@ -202,13 +235,14 @@ impl LeaderRunner {
         Ok(())
     }
 
-    async fn lead(&self, asked: &mut mpsc::Receiver<Asked>, gone: &mut mpsc::UnboundedReceiver<Ticket>) {
+    async fn lead(&self, asked: &mut mpsc::Receiver<Asked>, noticed: &mut mpsc::UnboundedReceiver<Event>) {
         let mut session = {
             let machine = self.shared.machine();
             Session::restore(self.settings.clone(), &machine, self.clock.mono())
         };
         let mut replies: BTreeMap<Ticket, oneshot::Sender<Answer>> = BTreeMap::new();
         let mut proposed: FuturesUnordered<BoxFuture<'_, Proposed>> = FuturesUnordered::new();
+        let mut probes: FuturesUnordered<BoxFuture<'_, Option<Life>>> = FuturesUnordered::new();
         let mut calls = Vec::new();
         let mut events = Vec::new();
         loop {
@@ -223,9 +257,14 @@ impl LeaderRunner {
                         return;
                     }
                 },
-                Some(ticket) = gone.recv() => {
-                    replies.remove(&ticket);
-                    events.push(Event::Withdrawn(ticket));
+                Some(event) = noticed.recv() => {
+                    if let Event::Withdrawn(ticket) = &event {
+                        replies.remove(ticket);
+                    }
+                    events.push(event);
+                }
+                Some(refused) = probes.next(), if !probes.is_empty() => {
+                    events.extend(refused.map(Event::ConnectionRefused));
                 }
                 count = asked.recv_many(&mut calls, CALLS_AT_ONCE) => {
                     // One barrier for all: an answer that grants something comes from who still leads (REPLICATION R6).
@@ -252,6 +291,7 @@ impl LeaderRunner {
                             drop(waiting.send(Ok(reply)));
                         }
                     }
+                    Effect::Probe(life, endpoint) => probes.push(Box::pin(probe(life, endpoint))),
                     Effect::Propose(id, command) => {
                         let batcher = &self.batcher;
                         proposed.push(Box::pin(async move { (id, batcher.propose(command).await) }));
@@ -309,4 +349,5 @@ impl LeaderRunner {
 
 const CALLS_MAX: usize = 4_096;
 const CALLS_AT_ONCE: usize = 256;
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 const PREPARE_INTERVAL: Duration = Duration::from_millis(100);

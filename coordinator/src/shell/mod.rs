@@ -2,6 +2,7 @@
 
 pub mod batcher;
 pub mod codec;
+pub mod connections;
 pub mod coordinator;
 pub mod feed;
 pub mod formation;

@@ -159,3 +159,173 @@ fn a_new_leader_gives_every_broker_a_full_lease() {
     leader.pass_ms(9_000);
     assert_eq!(leader.partitions(), [(-1, vec![], vec![1])]);
 }
+
+fn life(beat: &BrokerHeartbeatRequest) -> Life {
+    Life { id: thalweg_model::NodeId(beat.broker_id), epoch: beat.broker_epoch }
+}
+
+fn report(reporter: &BrokerHeartbeatRequest, suspect: &BrokerHeartbeatRequest) -> ReportUnreachableRequest {
+    ReportUnreachableRequest {
+        broker_id: reporter.broker_id,
+        broker_epoch: reporter.broker_epoch,
+        suspect_id: suspect.broker_id,
+        suspect_epoch: suspect.broker_epoch,
+    }
+}
+
+impl Leader {
+    /// (code, fenced)
+    fn told(&mut self, request: ReportUnreachableRequest) -> (i32, bool) {
+        let ticket = self.call(Call::ReportUnreachable(request));
+        match self.reply(ticket) {
+            Reply::ReportUnreachable(answer) => (code(&answer.error), answer.fenced),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Goal: a killed broker's partitions move long before its lease runs out, a live one's never (REPLICATION B5).
+#[test]
+fn a_refused_connection_fences_only_whom_the_coordinator_has_lost_too() {
+    let mut leader = Leader::new();
+    let (one, two) = (leader.live(1), leader.live(2));
+    leader.create(1, 2);
+    assert_eq!(leader.told(report(&two, &one)), (0, false), "it is heard");
+    leader.pass_ms(5_999);
+    assert_eq!(leader.told(report(&two, &one)), (0, false));
+    leader.pass_ms(1);
+    assert_eq!(leader.told(report(&two, &one)), (0, true), "two heartbeats overdue");
+    assert_eq!(leader.partitions(), [(2, vec![2], vec![])]);
+    assert!(!leader.beat(one.clone()).fenced, "it was alive after all");
+
+    leader.event(Event::ConnectionLost(life(&one)));
+    assert_eq!(leader.probes, [life(&one)], "its listener is tried at once, and once");
+    leader.event(Event::Tick);
+    assert_eq!(leader.probes.len(), 1);
+    leader.beat(one.clone());
+    leader.event(Event::ConnectionRefused(life(&one)));
+    assert!(!leader.machine.state().broker(life(&one).id).unwrap().fenced, "heard again meanwhile");
+    leader.event(Event::ConnectionLost(life(&one)));
+    leader.event(Event::ConnectionRefused(life(&one)));
+    assert!(leader.machine.state().broker(life(&one).id).unwrap().fenced);
+    assert_eq!(leader.told(ReportUnreachableRequest { broker_epoch: 0, ..report(&two, &one) }).0, 77);
+    let former = BrokerHeartbeatRequest { broker_epoch: 0, ..two.clone() };
+    assert_eq!(leader.told(report(&two, &former)), (0, true), "that life is over");
+    assert!(!leader.machine.state().broker(life(&two).id).unwrap().fenced);
+}
+
+/// A coordinator that died with a broker leaves one behind that has heard neither; it asks at once.
+#[test]
+fn a_new_leader_tries_the_listeners_of_brokers_that_it_has_not_heard() {
+    let mut leader = Leader::new();
+    let (one, two) = (leader.live(1), leader.live(2));
+    leader.fail_over();
+    leader.beat(two.clone());
+    let mut probed = leader.probes.clone();
+    probed.sort_unstable();
+    assert_eq!(probed, [life(&one)]);
+    leader.event(Event::ConnectionRefused(life(&one)));
+    let fenced = |leader: &Leader, beat| leader.machine.state().broker(life(beat).id).unwrap().fenced;
+    assert!(fenced(&leader, &one) && !fenced(&leader, &two));
+}
+
+impl Leader {
+    /// The leader of a partition, alive, asks for this ISR.
+    fn propose_isr(&mut self, index: i32, isr: &[i32]) {
+        let state = self.machine.state();
+        let (topic, _, partition) = state.partitions().find(|(_, other, _)| *other == index).unwrap();
+        let member = |id: i32| {
+            let broker = state.broker(thalweg_model::NodeId(id)).unwrap();
+            IsrMember { broker_id: id, broker_epoch: broker.epoch }
+        };
+        let sender = member(partition.leader.unwrap().0);
+        let wanted = PartitionIsr {
+            topic_id: crate::registry::state::id_bytes(topic),
+            partition: index,
+            leader_epoch: partition.leader_epoch.0,
+            partition_epoch: partition.partition_epoch.0,
+            isr: isr.iter().map(|id| member(*id)).collect(),
+            recovered: false,
+        };
+        let IsrMember { broker_id, broker_epoch } = sender;
+        let request = AlterIsrRequest { broker_id, broker_epoch, partitions: vec![wanted] };
+        self.apply(&command(v1::command::Kind::AlterIsr(request)));
+    }
+
+    /// Beats with everything known that there is to know.
+    fn beat_current(&mut self, beat: &BrokerHeartbeatRequest) -> BrokerHeartbeatResponse {
+        self.beat(BrokerHeartbeatRequest { metadata_index: self.machine.feed_index(), ..beat.clone() })
+    }
+}
+
+/// REPLICATION 3.4: a stop waits for as long as another replica may still take over, and for no longer.
+#[test]
+fn a_controlled_stop_waits_for_a_replica_that_may_come_into_sync() {
+    let mut leader = Leader::new();
+    let (one, two) = (leader.live(1), leader.live(2));
+    leader.create(2, 2);
+    // Wherever partition 0 is led from, its follower falls out of sync.
+    let (leads, follows) = if leader.partitions()[0].0 == 1 { (one, two) } else { (two, one) };
+    let (first, second) = (leads.broker_id, follows.broker_id);
+    leader.propose_isr(0, &[first]);
+    let stop = BrokerHeartbeatRequest { want_shutdown: true, ..leads };
+    assert!(!leader.beat(stop.clone()).may_shut_down);
+    leader.beat_current(&follows);
+    assert!(!leader.beat(stop.clone()).may_shut_down, "the follower may still come in");
+    assert_eq!(leader.partitions(), [(first, vec![first], vec![]), (second, vec![second], vec![])]);
+    leader.propose_isr(0, &[first, second]);
+    assert_eq!(leader.partitions()[0], (second, vec![second], vec![]), "it takes over, and suffices");
+    assert!(!leader.beat(stop.clone()).may_shut_down, "it does not know yet");
+    leader.beat_current(&follows);
+    assert!(leader.beat(stop).may_shut_down);
+
+    // The last one has nobody to wait for.
+    let stop = BrokerHeartbeatRequest { want_shutdown: true, ..follows };
+    assert!(leader.beat(stop).may_shut_down);
+    assert_eq!(leader.partitions()[0], (-1, vec![], vec![second]));
+}
+
+/// Every five minutes a preferred replica that is in sync gets its lead back; nothing is proposed where nothing would change.
+#[test]
+fn preferred_leaders_come_back_by_themselves() {
+    let mut leader = Leader::with(CoordinatorSettings { broker_lease_ms: 3_600_000, ..CoordinatorSettings::default() });
+    let (one, _two) = (leader.live(1), leader.live(2));
+    leader.create(2, 2);
+    let led_by_1 = |leader: &Leader| leader.partitions().iter().filter(|(led_by, ..)| *led_by == 1).count();
+    assert_eq!(led_by_1(&leader), 1);
+    leader
+        .apply(&command(v1::command::Kind::FenceBroker(FenceBroker { broker_id: 1, broker_epoch: one.broker_epoch })));
+    leader.beat_current(&one);
+    leader.propose_isr(0, &[1, 2]);
+    leader.propose_isr(1, &[1, 2]);
+    leader.pass_ms(299_999);
+    assert_eq!(led_by_1(&leader), 0);
+    leader.pass_ms(1);
+    assert_eq!(led_by_1(&leader), 1);
+    let before = leader.proposals;
+    leader.pass_ms(600_000);
+    assert_eq!(leader.proposals, before, "nothing is to be done");
+}
+
+/// REPLICATION B3, G2: what lay in a failed directory is in doubt; the broker lives on with the rest.
+#[test]
+fn replicas_of_a_failed_directory_leave_every_set() {
+    let mut leader = Leader::new();
+    let (one, _two) = (leader.live(1), leader.live(2));
+    leader.create(2, 2);
+    let topic = leader.machine.state().partitions().next().unwrap().0;
+    let lost = TopicPartitions {
+        topic_id: crate::registry::state::id_bytes(topic),
+        partitions: vec![1],
+        ..Default::default()
+    };
+    let some = BrokerHeartbeatRequest { offline_replicas: vec![lost], ..one.clone() };
+    assert!(!leader.beat(some.clone()).fenced);
+    let isrs: Vec<Vec<i32>> = leader.partitions().into_iter().map(|(_, isr, _)| isr).collect();
+    assert_eq!(isrs, [vec![1, 2], vec![2]]);
+    let before = leader.proposals;
+    leader.beat(some);
+    assert_eq!(leader.proposals, before, "said again, it is no news");
+    leader.beat(BrokerHeartbeatRequest { offline_log_dirs: vec![vec![1; 16].into()], ..one });
+    assert!(leader.partitions().iter().all(|(led_by, isr, elr)| *led_by == 2 && *isr == [2] && elr.is_empty()));
+}

@@ -13,7 +13,7 @@ use thalweg_model::{MonoTime, Timestamp};
 use thalweg_proto::v1;
 use thalweg_proto::v1::*;
 
-use super::{Call, Effect, Event, Reply, Session, Ticket, command};
+use super::{Call, Effect, Event, Life, Reply, Session, Ticket, command};
 use crate::registry::context::{Context, Seed};
 use crate::registry::{Machine, Outcome, features};
 use crate::settings::CoordinatorSettings;
@@ -32,6 +32,7 @@ struct Leader {
     /// While `true`, commands wait in `held`.
     hold: bool,
     held: Vec<Effect>,
+    probes: Vec<Life>,
 }
 
 impl Leader {
@@ -54,6 +55,7 @@ impl Leader {
             proposals: 0,
             hold: false,
             held: Vec::new(),
+            probes: Vec::new(),
         };
         leader.apply(&command(features::first_command([9; 16])));
         leader
@@ -88,6 +90,7 @@ impl Leader {
                     Effect::Reply(ticket, reply) => {
                         assert!(self.replies.insert(ticket, reply).is_none(), "{ticket:?} was answered twice");
                     }
+                    Effect::Probe(life, _) => self.probes.push(life),
                     Effect::Propose(..) if self.hold => self.held.push(effect),
                     Effect::Propose(proposal, command) => {
                         self.proposals += 1;

@@ -9,8 +9,8 @@ use thalweg_proto::v1::{
     AddCoordinatorRequest, AddCoordinatorResponse, AlterConfigsRequest, AlterConfigsResponse, AlteredConfig,
     CoordinatorNode, CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse,
     CreatedTopic, DeleteTopicsRequest, DeleteTopicsResponse, DeletedTopic, DescribeCoordinatorsRequest,
-    DescribeCoordinatorsResponse, GrownTopic, KafkaError, NewTopic, RemoveCoordinatorRequest,
-    RemoveCoordinatorResponse, TransferLeaderRequest, TransferLeaderResponse,
+    DescribeCoordinatorsResponse, ElectLeadersRequest, ElectLeadersResponse, GrownTopic, KafkaError, NewTopic,
+    RemoveCoordinatorRequest, RemoveCoordinatorResponse, TransferLeaderRequest, TransferLeaderResponse,
 };
 use tonic::{Request, Response, Status};
 
@@ -97,6 +97,17 @@ impl Admin for Services {
             }
         };
         Ok(Response::new(AlterConfigsResponse { resources, index }))
+    }
+
+    async fn elect_leaders(
+        &self,
+        request: Request<ElectLeadersRequest>,
+    ) -> Result<Response<ElectLeadersResponse>, Status> {
+        let (outcome, index) = self.decided(Kind::ElectLeaders(request.into_inner()), false).await?;
+        Ok(Response::new(match outcome {
+            Outcome::ElectedLeaders(partitions) => ElectLeadersResponse { error: Some(ok()), partitions, index },
+            other => ElectLeadersResponse { error: Some(refusal(other)), index, ..ElectLeadersResponse::default() },
+        }))
     }
 
     async fn describe_coordinators(

@@ -13,6 +13,7 @@ use thalweg_proto::v1::KafkaError;
 use tonic::{Code, Status};
 
 use super::batcher::{Batcher, Raft, Settled};
+use super::connections::Connections;
 use super::leader::Sessions;
 use super::members::Members;
 use super::state_machine::Shared;
@@ -30,6 +31,7 @@ pub struct Services {
     pub batcher: Batcher,
     pub sessions: Sessions,
     pub members: Members,
+    pub connections: Connections,
     pub settings: Arc<CoordinatorSettings>,
 }
 

@@ -3,19 +3,21 @@
 use std::pin::Pin;
 
 use futures_util::stream::{self, Stream, StreamExt};
+use thalweg_model::NodeId;
 use thalweg_proto::v1::command::Kind;
 use thalweg_proto::v1::registry_server::Registry;
 use thalweg_proto::v1::{
     AllocateProducerIds, AllocateProducerIdsRequest, AllocateProducerIdsResponse, AlterIsrRequest, AlterIsrResponse,
     BrokerHeartbeatRequest, BrokerHeartbeatResponse, FeedItem, FeedRequest, RegisterBrokerRequest,
-    RegisterBrokerResponse,
+    RegisterBrokerResponse, ReportUnreachableRequest, ReportUnreachableResponse,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::{Services, mismatch, refusal};
 use crate::registry::Outcome;
-use crate::session::{Call, Reply};
+use crate::session::{Call, Life, Reply};
+use crate::shell::connections::Connection;
 
 #[tonic::async_trait]
 impl Registry for Services {
@@ -25,8 +27,13 @@ impl Registry for Services {
         &self,
         request: Request<RegisterBrokerRequest>,
     ) -> Result<Response<RegisterBrokerResponse>, Status> {
+        let connection = request.extensions().get::<Connection>().cloned();
         match self.ask(Call::RegisterBroker(request.into_inner())).await? {
-            Reply::RegisterBroker(answer) => Ok(Response::new(answer)),
+            Reply::RegisterBroker(answer) => {
+                let life = Life { id: NodeId(answer.broker_id), epoch: answer.broker_epoch };
+                self.connections.heard(life, connection.as_ref().filter(|_| answer.broker_id >= 0));
+                Ok(Response::new(answer))
+            }
             _ => Err(mismatch("RegisterBroker")),
         }
     }
@@ -35,8 +42,14 @@ impl Registry for Services {
         &self,
         request: Request<BrokerHeartbeatRequest>,
     ) -> Result<Response<BrokerHeartbeatResponse>, Status> {
+        let connection = request.extensions().get::<Connection>().cloned();
+        let life = Life { id: NodeId(request.get_ref().broker_id), epoch: request.get_ref().broker_epoch };
         match self.ask(Call::BrokerHeartbeat(request.into_inner())).await? {
-            Reply::BrokerHeartbeat(answer) => Ok(Response::new(answer)),
+            Reply::BrokerHeartbeat(answer) => {
+                let is_known = answer.error.as_ref().is_none_or(|error| error.code == 0);
+                self.connections.heard(life, connection.as_ref().filter(|_| is_known));
+                Ok(Response::new(answer))
+            }
             _ => Err(mismatch("BrokerHeartbeat")),
         }
     }
@@ -63,6 +76,16 @@ impl Registry for Services {
             other => AllocateProducerIdsResponse { error: Some(refusal(other)), first: -1, count: 0 },
         };
         Ok(Response::new(answer))
+    }
+
+    async fn report_unreachable(
+        &self,
+        request: Request<ReportUnreachableRequest>,
+    ) -> Result<Response<ReportUnreachableResponse>, Status> {
+        match self.ask(Call::ReportUnreachable(request.into_inner())).await? {
+            Reply::ReportUnreachable(answer) => Ok(Response::new(answer)),
+            _ => Err(mismatch("ReportUnreachable")),
+        }
     }
 
     async fn alter_isr(&self, request: Request<AlterIsrRequest>) -> Result<Response<AlterIsrResponse>, Status> {
