@@ -133,6 +133,10 @@ pub async fn handle(
 }
 
 impl FollowerConnection {
+    pub fn follower(&self) -> Option<FollowerId> {
+        self.session.follower()
+    }
+
     /// Lets the owners of the named partitions check and note the positions.
     async fn note(
         &mut self,

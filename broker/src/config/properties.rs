@@ -245,7 +245,7 @@ const fn other(
 use ConfigType::{Boolean, Double, Int, List, Long, String as Text};
 use Scope::{Broker, Coordinator, Shown, TopicDefault};
 
-/// Every property, in the order of names. Kafka's (4.4), and `log.durability`, `log.dir.reserve.bytes`. A follower retries sooner than Kafka's.
+/// Every property, in the order of names. Kafka's (4.4) but for `log.durability`, `log.dir.reserve.bytes`.
 #[rustfmt::skip]
 pub const PROPERTIES: &[Property] = &[
     other("advertised.listeners", List, "", Shown, "the addresses that clients are told"),
@@ -292,7 +292,7 @@ pub const PROPERTIES: &[Property] = &[
     number("max.connections.per.ip", Int, "2147483647", 0, Broker, "the most connections of one address at a time"),
     number("max.incremental.fetch.session.cache.slots", Int, "1000", 0, Broker, "the most fetch sessions kept (KIP-227)"),
     number("message.max.bytes", Int, "1048588", 0, TopicDefault("max.message.bytes"), "the largest batch accepted, as sent"),
-    number("min.insync.replicas", Int, "1", 1, TopicDefault("min.insync.replicas"), "fewer in-sync replicas than this refuse acks=all"),
+    number("min.insync.replicas", Int, "1", 1, TopicDefault("min.insync.replicas"), "fewer in-sync replicas than this refuse acks=all; the file counts at the cluster's first start only, later changes are AlterConfigs on all brokers or on a topic"),
     other("node.id", Int, "-1", Shown, "this node"),
     number("num.io.threads", Int, "0", 0, Broker, "threads that append to logs; 0 for one per core, at most 8"),
     number("num.partitions", Int, "1", 1, Coordinator, "partitions of a topic whose creator does not say"),
@@ -303,7 +303,7 @@ pub const PROPERTIES: &[Property] = &[
     number("producer.id.expiration.ms", Int, "86400000", 1, Broker, "an idle producer's sequence state is kept this long"),
     number("queued.max.request.bytes", Long, "134217728", 1_048_576, Broker, "bytes of all requests under way; more are not read from their sockets"),
     number("queued.max.requests", Int, "500", 1, Broker, "produce requests that wait for one worker thread"),
-    number("replica.fetch.backoff.ms", Int, "100", 0, Broker, "how long a follower leaves a partition alone that its leader cannot serve"),
+    number("replica.fetch.backoff.ms", Int, "1000", 1, Broker, "the longest that a follower leaves a partition alone that its leader cannot serve"),
     number("replica.fetch.max.bytes", Int, "1048576", 1_024, Broker, "bytes that a follower asks for per partition at a time"),
     number("replica.fetch.response.max.bytes", Int, "10485760", 1_024, Broker, "bytes that a follower asks for per fetch"),
     number("replica.fetch.wait.max.ms", Int, "500", 1, Broker, "how long a leader may wait for news before it answers a follower"),

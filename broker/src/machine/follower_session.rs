@@ -115,6 +115,11 @@ impl FollowerSession {
         Ok(begun)
     }
 
+    /// Whose session it is.
+    pub fn follower(&self) -> Option<FollowerId> {
+        self.follower
+    }
+
     pub fn asked(&self, slot: Slot) -> Option<&Asked> {
         self.slots.get(&slot)
     }

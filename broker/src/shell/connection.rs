@@ -24,6 +24,7 @@ use tracing::{debug, warn};
 
 use super::budget::BudgetShare;
 use super::input::{Frame, Input, InputError, broken};
+use super::unreachable;
 use crate::api::produce::PendingProduce;
 use crate::api::replica_fetch::FollowerConnection;
 use crate::api::{self, CloseReason, ConnectionInfo, Reply, RequestContext};
@@ -100,6 +101,15 @@ impl Connection {
             Err(cause) => {
                 self.services.metrics.connections_broken.inc();
                 warn!(peer = %self.info.peer, local = %self.info.local, %cause, "connection closed");
+            }
+        }
+        if let Some(follower) = self.follower.as_ref().and_then(|connection| connection.follower()) {
+            let services = self.services;
+            drop((self.stream, self.follower));
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = unreachable::look_after(&services, follower.id) => {}
             }
         }
     }

@@ -27,6 +27,7 @@ use self::entries::Entries;
 use super::owner::{Copied, Owner};
 use super::partitions::Partition;
 use super::peer::{Peer, PeerError};
+use super::unreachable;
 use crate::machine::follower::{EpochEnd, FetchAnswer, FetchId, FetchPosition};
 use crate::services::Services;
 
@@ -204,6 +205,11 @@ impl Fetcher {
                 warn!(leader = %self.leader, %error, "fetching from a leader fails, trying again");
             }
             self.is_failing |= !matches!(error, FetchError::NoAddress);
+            if let FetchError::Peer(PeerError::Io(cause)) = &error
+                && cause.kind() == std::io::ErrorKind::ConnectionRefused
+            {
+                unreachable::report(&self.services, self.leader).await;
+            }
             tokio::time::sleep(backoff).await;
             backoff = (backoff * 2).min(BACKOFF_MAX);
         }
@@ -256,8 +262,8 @@ impl Fetcher {
             Event::Ask(partition, id, position) => self.entries.ask(&partition, id, position),
             Event::Forget(number) => self.entries.forget(number),
             Event::Done(number, next) => {
-                let later = Instant::now() + self.services.config.properties.millis("replica.fetch.backoff.ms");
-                self.entries.done(number, next, later);
+                let wait_max = self.services.config.properties.millis("replica.fetch.backoff.ms");
+                self.entries.done(number, next, wait_max);
             }
         }
     }
@@ -388,8 +394,8 @@ impl Fetcher {
             Ok(len) => BytesMut::from(&records[..len]),
             Err(reason) => {
                 warn!(tp = %partition.tp(), leader = %self.leader, reason, "the leader's records are not taken");
-                let later = Instant::now() + self.services.config.properties.millis("replica.fetch.backoff.ms");
-                self.entries.done(partition.number, Next::Later, later);
+                let wait_max = self.services.config.properties.millis("replica.fetch.backoff.ms");
+                self.entries.done(partition.number, Next::Later, wait_max);
                 return;
             }
         };

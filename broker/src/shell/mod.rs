@@ -24,5 +24,6 @@ pub mod producer_ids;
 pub mod reader;
 pub mod reconcile;
 pub mod sessions;
+pub mod unreachable;
 pub mod warmer;
 pub mod worker;

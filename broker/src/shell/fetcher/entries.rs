@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use thalweg_model::{PartitionIndex, TopicId};
 use tokio::time::Instant;
@@ -36,6 +37,8 @@ struct Entry {
     position: FetchPosition,
     is_in_session: bool,
     later: Option<Instant>,
+    /// Waits since the last answer that could be used.
+    waits: u32,
     /// Which request named which fetch; the last few.
     sent: Vec<(u64, FetchId, FetchPosition)>,
 }
@@ -49,6 +52,7 @@ impl Entries {
             position,
             is_in_session: false,
             later: None,
+            waits: 0,
             sent: Vec::new(),
         });
         (entry.id, entry.position) = (id, position);
@@ -87,20 +91,24 @@ impl Entries {
         self.in_hand.insert(number);
     }
 
-    /// The owner is done with it.
-    pub fn done(&mut self, number: u64, next: Next, later: Instant) {
+    /// The owner is done with it. `wait_max`: the longest that a partition is left alone; the first times it is much shorter,
+    /// because a new leader is often only a moment behind us.
+    pub fn done(&mut self, number: u64, next: Next, wait_max: Duration) {
         self.in_hand.remove(&number);
         match next {
             Next::Ask(id, position) => {
-                if let Some(partition) = self.all.get(&number).map(|entry| Arc::clone(&entry.partition)) {
-                    self.ask(&partition, id, position);
-                }
+                let Some(entry) = self.all.get_mut(&number) else { return };
+                entry.waits = 0;
+                let partition = Arc::clone(&entry.partition);
+                self.ask(&partition, id, position);
             }
             Next::Stands => {}
             Next::Later => {
                 self.news.remove(&number);
                 self.unflushed.remove(&number);
                 let Some(entry) = self.all.get_mut(&number) else { return };
+                let later = Instant::now() + wait_max.min(WAIT_FIRST * 2u32.pow(entry.waits.min(WAITS_MAX)));
+                entry.waits += 1;
                 if std::mem::take(&mut entry.is_in_session) {
                     self.forgotten.push((entry.partition.topic_id, entry.partition.index));
                 }
@@ -194,3 +202,6 @@ impl Entries {
 
 /// More requests than are ever under way.
 const SENT_MAX: usize = 4;
+const WAIT_FIRST: Duration = Duration::from_millis(5);
+/// Doublings; the property is the limit long before.
+const WAITS_MAX: u32 = 16;

@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use thalweg_model::{LeaderEpoch, Offset};
 use thalweg_storage::{AppendError, AppendOrigin};
 use thalweg_wire::batch::BatchHeader;
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 use super::Owner;
 use crate::machine::follower::{FetchAnswer, FetchId, FollowerAction};
@@ -73,7 +73,7 @@ impl Owner {
             FollowerAction::TruncateTo(to) => self.cut(|owner| owner.log.truncate_to(to).map(drop)),
             FollowerAction::StartAt(at) => self.cut(|owner| owner.log.truncate_fully_and_start_at(at)),
             FollowerAction::Wait(error) => {
-                info!(tp = %self.partition.tp(), %error, "the leader does not serve us, waiting");
+                debug!(tp = %self.partition.tp(), %error, "the leader does not serve us, waiting");
                 Next::Later
             }
         };
