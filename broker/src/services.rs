@@ -2,16 +2,17 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use thalweg_model::{ErrorCode, NodeId, PartitionIndex, TopicConfig};
+use thalweg_wire::inspect::ClientReport;
 use thalweg_world::Clock;
 use tokio::sync::{mpsc, watch};
 
 use crate::config::BrokerConfig;
+use crate::machine::clients::ClientKinds;
 use crate::machine::image::Image;
 use crate::metrics::Metrics;
 use crate::shell::coordinators::Coordinators;
@@ -39,6 +40,7 @@ pub struct Services {
     pub flushers: Arc<Flushers>,
     pub lease: Arc<LeaseCell>,
     pub worker_env: WorkerEnv,
+    pub clients: SeenClients,
     workers: Workers,
     /// Until the task that sends them takes it.
     proposals: Mutex<Option<ProposalQueue>>,
@@ -80,6 +82,7 @@ impl Services {
             flushers,
             lease,
             worker_env: env,
+            clients: SeenClients::default(),
             workers,
             proposals: Mutex::new(Some(queue)),
             dirs: OnceLock::new(),
@@ -186,6 +189,24 @@ impl Services {
     /// A topic's configuration on this broker.
     pub fn topic_config(&self, image: &Image, topic: &str) -> TopicConfig {
         image.topic_config(topic, self.node_id(), &self.config.properties.topic_defaults())
+    }
+}
+
+/// The clients that have connected, for [`crate::api::inspect`].
+#[derive(Debug, Default)]
+pub struct SeenClients(Mutex<ClientKinds>);
+
+impl SeenClients {
+    pub fn note(&self, software: &str, version: &str) {
+        self.kinds().note(software, version);
+    }
+
+    pub fn report(&self) -> Vec<ClientReport> {
+        self.kinds().report()
+    }
+
+    fn kinds(&self) -> MutexGuard<'_, ClientKinds> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::place::{OFFSET_INDEX, Place, SNAPSHOT, TIME_INDEX};
 use crate::producer_snapshot;
 use crate::producer_state::ProducerState;
 use crate::recovery::{self, Recovered, RecoveryPoint, RecoveryReport};
-use crate::retention::{self, DeleteReason, KeepReason, SegmentAge};
+use crate::retention::{self, DeleteReason, KeepReason, SegmentAge, Verdict};
 use crate::segment::{Segment, SegmentEnd};
 
 /// The single writer of a partition's files; owned by one thread.
@@ -385,6 +385,27 @@ impl PartitionLog {
     pub fn why_kept(&self, now: Timestamp, high_watermark: Offset) -> Result<Option<KeepReason>, LogError> {
         let (gone, kept) = self.decide_retention(now, high_watermark)?;
         Ok(kept.filter(|_| gone.is_empty()))
+    }
+
+    /// Every segment with what becomes of it, oldest first; the last is the active one.
+    ///
+    /// # Errors
+    /// As [`PartitionLog::why_kept`].
+    pub fn explain_retention(
+        &self,
+        now: Timestamp,
+        high_watermark: Offset,
+    ) -> Result<Vec<(SegmentAge, Verdict)>, LogError> {
+        let mut ages = Vec::with_capacity(self.segments.len());
+        for segment in &self.segments {
+            let newest = newest_of(segment).map_err(|cause| {
+                self.dir.fail("looking at a segment's age", &cause);
+                LogError::LogDirOffline
+            })?;
+            ages.push(SegmentAge { newest, ..extent_of(segment) });
+        }
+        let verdicts = retention::explain(&ages, now, high_watermark, self.log_start_offset(), &self.config);
+        Ok(ages.into_iter().zip(verdicts).collect())
     }
 
     /// Readies the log for a recovery checkpoint: bounds what a restart would have to replay for producers.

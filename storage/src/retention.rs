@@ -64,6 +64,44 @@ pub fn decide(
     (gone, None)
 }
 
+/// What becomes of one segment, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The next look at retention deletes it.
+    Goes(DeleteReason),
+    /// A rule holds it.
+    Held(KeepReason),
+    /// It could go, but logs shrink only from the front, and an older one is held.
+    Behind(DeleteReason),
+}
+
+/// Why each segment is still there, oldest first: [`decide`] for whoever asks about all of them.
+pub fn explain(
+    segments: &[SegmentAge],
+    now: Timestamp,
+    high_watermark: Offset,
+    log_start_offset: Offset,
+    config: &LogConfig,
+) -> Vec<Verdict> {
+    let mut log_bytes: u64 = segments.iter().map(|segment| segment.size_bytes).sum();
+    let mut is_held = false;
+    let mut verdicts = Vec::with_capacity(segments.len());
+    for segment in segments {
+        verdicts.push(match judge(segment, now, high_watermark, log_start_offset, log_bytes, config) {
+            Ok(reason) if is_held => Verdict::Behind(reason),
+            Ok(reason) => {
+                log_bytes -= segment.size_bytes;
+                Verdict::Goes(reason)
+            }
+            Err(reason) => {
+                is_held = true;
+                Verdict::Held(reason)
+            }
+        });
+    }
+    verdicts
+}
+
 fn judge(
     segment: &SegmentAge,
     now: Timestamp,
@@ -170,6 +208,31 @@ mod tests {
         assert_eq!(gone(9000, 40, 0, &of(301)).0, 0);
         assert_eq!(gone(9000, 40, 0, &of(300)).0, 1);
         assert_eq!(gone(9000, 40, 0, &of(0)).0, 4);
+    }
+
+    #[test]
+    fn each_segment_has_its_own_verdict_and_one_behind_a_held_one_waits() {
+        let verdicts = |segments: &[SegmentAge], high_watermark: i64, config: &LogConfig| {
+            explain(segments, Timestamp(2_600), Offset(high_watermark), Offset(0), config)
+        };
+        let config = LogConfig { retention_ms: 1_500, ..LogConfig::default() };
+        let by_age = |age_ms| DeleteReason::RetentionMs { age_ms, limit_ms: 1_500 };
+        let within = |age_ms, log_bytes| Verdict::Held(KeepReason::WithinLimits { age_ms: Some(age_ms), log_bytes });
+        let high_watermark = Offset(35);
+        assert_eq!(
+            verdicts(&segments(), 35, &config),
+            [
+                Verdict::Goes(by_age(2_600)),
+                Verdict::Goes(by_age(1_600)),
+                within(600, 200),
+                Verdict::Held(KeepReason::AboveHighWatermark { high_watermark }),
+            ]
+        );
+        let mut late_first = segments();
+        late_first.swap(0, 3);
+        let held = verdicts(&late_first, 40, &config);
+        assert_eq!(held[1], Verdict::Behind(by_age(1_600)));
+        assert_eq!(held[3], Verdict::Behind(by_age(2_600)));
     }
 
     #[test]

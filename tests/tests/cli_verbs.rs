@@ -173,3 +173,126 @@ fn the_cluster_and_its_brokers_describe_themselves() {
     assert_eq!(cli.run("cluster config get no.such").code, 3);
     assert_eq!(cli.run("cluster config set -c log.retention.ms=1 --broker 9").code, 3);
 }
+
+/// Goal: who comes and who goes is told, with the time it took. Method: a member, a second one, and a kill.
+#[test]
+fn explain_tells_who_caused_each_rebalance_and_what_moved() {
+    let Some(node) = Node::own(&["group.min.session.timeout.ms=100"]) else { return };
+    let cli = Cli::at(node.addr());
+    cli.ok("topic create t -p 4");
+    cli.ok_with("topic produce t -p 0", b"a\nb\n");
+    let mut first = cli.start("topic consume t -G g");
+    assert_eq!(first.line(), "a");
+    let second = cli.start("topic consume t -G g");
+    // It has joined when the journal says so.
+    let two_members = || {
+        let report = cli.json("group explain g");
+        let newest = report["rebalances"][0].clone();
+        (newest["members"].as_array().unwrap().len() == 2).then_some(newest)
+    };
+    let newest = std::iter::repeat_with(two_members).take(500).flatten().next().unwrap();
+    let cause = newest["causes"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&newest["moved_count"], &cause["kind"]), (&json!(2), &json!("joined")), "{newest}");
+    assert!(newest["barrier_ms"].as_i64().unwrap() >= 0 && newest["assignment_ms"].as_i64().unwrap() >= 0);
+    second.signal(rustix::process::Signal::TERM);
+    assert_eq!(second.end().code, 0);
+    let left = || {
+        let newest = cli.json("group explain g -n 1")["rebalances"][0].clone();
+        (newest["members"].as_array().unwrap().len() == 1).then_some(newest)
+    };
+    let newest = std::iter::repeat_with(left).take(500).flatten().next().unwrap();
+    assert_eq!(newest["causes"][0]["kind"], "left", "{newest}");
+    assert_eq!(newest["causes"][0]["reason"], "the consumer is being closed");
+    let text = cli.ok("group explain g --format wide").out;
+    assert!(text.contains("because     left: thalweg from ") && text.contains("REBALANCE"), "{text}");
+    assert_eq!(cli.run("group explain gone").code, 3);
+}
+
+#[test]
+fn why_kept_names_the_rule_of_every_segment() {
+    let Some(node) = Node::own(&["log.segment.bytes=1048576"]) else { return };
+    let cli = Cli::at(node.addr());
+    cli.ok("topic create t -c retention.bytes=100000000 -c retention.ms=604800000");
+    let line = format!("{}\n", "x".repeat(999));
+    cli.ok_with("topic produce t --linger 0", line.repeat(3_000).as_bytes());
+    let segments =
+        |topic: &str| cli.json(&format!("topic why-kept {topic}"))[0]["segments"].as_array().unwrap().clone();
+    let kept = segments("t");
+    assert!(kept.len() >= 3, "{kept:?}");
+    for segment in &kept {
+        assert_eq!((&segment["rule"], &segment["is_held"]), (&json!("retention.ms"), &json!(true)));
+        let newest = segment["newest_ms"].as_i64().unwrap();
+        assert_eq!(segment["until_ms"].as_i64().unwrap(), newest + 604_800_000);
+    }
+    assert_eq!(kept.iter().filter(|segment| segment["is_active"] == true).count(), 1);
+    // The largest whole segment less is still too much; nothing else has to go.
+    cli.ok("topic alter t --set retention.bytes=1500000");
+    let kept = segments("t");
+    assert_eq!((&kept[0]["rule"], &kept[0]["is_held"]), (&json!("retention.bytes"), &json!(false)));
+    cli.ok("topic alter t --set cleanup.policy=compact");
+    assert_eq!(segments("t")[0]["rule"], "cleanup.policy");
+    cli.ok("topic create empty");
+    assert_eq!(segments("empty")[0]["rule"], "empty");
+    assert!(cli.ok("topic why-kept t").out.contains("cleanup.policy does not contain delete"));
+    assert_eq!(cli.run("topic why-kept gone").code, 3);
+}
+
+/// Goal: the rate of reading comes from commits, that of writing from the log, and they give the time until drained.
+#[test]
+fn describe_estimates_when_a_group_has_caught_up() {
+    let Some((_node, cli)) = node_with(1_000) else { return };
+    let quiet = cli.json("group seek g --to 0 -t t:0");
+    assert_eq!(quiet[0]["to"], 0);
+    assert_eq!(cli.json("group describe g")[0]["drained_in_ms"], json!(null), "nobody reads");
+    cli.ok("group seek g --to 400 -t t:0");
+    let group = cli.json("group describe g")[0].clone();
+    assert!(group["read_rate"].as_f64().unwrap() > 17.0, "400 in a moment: {group}");
+    assert!((group["write_rate"].as_f64().unwrap() - 1_000.0 / 60.0).abs() < 0.01, "1000 within the minute: {group}");
+    assert!(group["drained_in_ms"].as_i64().unwrap() > 0);
+    assert!(cli.ok("group describe g").out.contains("in about "));
+    cli.ok("group seek g --to latest -t t:0");
+    assert_eq!(cli.json("group describe g")[0]["drained_in_ms"], 0);
+}
+
+/// Goal: the figures are of what happened. Method: counts, bytes and times that the command line itself bounds.
+#[test]
+fn perf_counts_every_record_and_tells_latencies_in_order() {
+    let Some((_node, cli)) = node_with(0) else { return };
+    let started = Instant::now();
+    let ordered = |value: &serde_json::Value| {
+        let ms = ["p50", "p90", "p99", "p99.9", "max"].map(|name| value["latency_ms"][name].as_f64().unwrap());
+        assert!(ms[0] > 0.0 && ms.is_sorted(), "{value}");
+        assert!(ms[4] / 1_000.0 <= started.elapsed().as_secs_f64(), "{value}");
+    };
+    let produced = cli.json("perf produce p -n 500 -s 100 -z lz4 --keys 7");
+    assert_eq!(
+        (&produced["records"], &produced["failed"], &produced["bytes"]),
+        (&json!(500), &json!(0), &json!(50_000))
+    );
+    ordered(&produced);
+    let consumed = cli.json("perf consume p");
+    let keys_bytes = 500 * "key-0".len();
+    assert_eq!((&consumed["records"], &consumed["bytes"]), (&json!(500), &json!(50_000 + keys_bytes)));
+    let both = cli.json("perf e2e q -n 50 -r 500");
+    assert_eq!((&both["records"], &both["failed"]), (&json!(50), &json!(0)));
+    assert!(both["seconds"].as_f64().unwrap() >= 49.0 / 500.0, "the rate is kept: {both}");
+    ordered(&both);
+    let table = cli.ok("perf produce p -n 10").out;
+    assert!(table.contains("p99.9") && table.contains("set the pace"), "{table}");
+    let ran = cli.run("perf consume t");
+    assert!(ran.code == 1 && ran.err.contains("empty"), "{}", ran.err);
+    assert_eq!(cli.run("perf consume gone").code, 3);
+    assert_eq!(cli.run("perf e2e q -r 0").code, 2);
+}
+
+#[test]
+fn the_doctor_finds_nothing_wrong_with_a_fresh_node_and_says_what_it_looked_at() {
+    let Some((node, cli)) = node_with(1) else { return };
+    let found = cli.json("doctor");
+    let found = found.as_array().unwrap();
+    assert!(found.iter().all(|finding| finding["level"] != "bad"), "{found:?}");
+    for part in [node.addr(), "clock agrees", "log directory", "open files", "kind(s) of clients", "has a leader"] {
+        assert!(found.iter().any(|finding| finding["what"].as_str().unwrap().contains(part)), "{part}: {found:?}");
+    }
+    assert_eq!(Cli::nowhere().run("doctor -b 127.0.0.1:1").code, 4);
+}

@@ -122,6 +122,8 @@ apis! {
     69 ConsumerGroupDescribe known 0..=1, flexible 0;
     74 ListConfigResources known 0..=1, flexible 0, served 0..=1;
     75 DescribeTopicPartitions known 0..=0, flexible 0, served 0..=0;
+    /// Ours, far above Kafka's keys; listed to our own client only.
+    1000 Inspect known 0..=0, flexible 0, served 0..=0;
 }
 
 impl ApiKey {
@@ -139,6 +141,11 @@ impl ApiKey {
     /// Whether the broker answers this version; for any other but ApiVersions it closes the connection.
     pub fn accepts(self, version: i16) -> bool {
         self.accepted_versions().is_some_and(|versions| versions.contains(&version))
+    }
+
+    /// Whether Kafka does not know it: then only our own client is told of it.
+    pub fn is_private(self) -> bool {
+        self == ApiKey::Inspect
     }
 
     /// Whether `version` has compact lengths and tagged fields.

@@ -12,6 +12,7 @@ pub mod error;
 pub mod fetch_response;
 pub mod frame;
 pub mod header;
+pub mod inspect;
 pub mod messages;
 pub mod records;
 

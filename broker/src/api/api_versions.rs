@@ -3,6 +3,7 @@
 //! - A version above ours is answered in version 0 with error 35 and the one entry of key 18, so that the client can come
 //!   down (KIP-511); see [`unsupported`].
 //! - From version 3 on the client names itself; a name or version that breaks Kafka's pattern is error 42.
+//! - Inspect, which is our own, is listed to our own client only: no other need cope with a key that it does not know.
 //! - Features are left out as long as none is finalized: librdkafka before 2.2 misreads tagged fields.
 
 use bytes::{Bytes, BytesMut};
@@ -15,12 +16,13 @@ use thalweg_wire::messages::{ApiVersionsRequest, ApiVersionsResponse};
 use super::context::RequestContext;
 use crate::services::Services;
 
-pub async fn handle(_: &Services, cx: &RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse {
+pub async fn handle(services: &Services, cx: &RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse {
     let named = is_software_name(&request.client_software_name) && is_software_name(&request.client_software_version);
     if cx.version() >= 3 && !named {
         return ApiVersionsResponse { error_code: ErrorCode::InvalidRequest.code(), ..Default::default() };
     }
-    ApiVersionsResponse { api_keys: served(), ..Default::default() }
+    services.clients.note(&request.client_software_name, &request.client_software_version);
+    ApiVersionsResponse { api_keys: served(&request.client_software_name), ..Default::default() }
 }
 
 /// The answer to a version that we do not know.
@@ -30,7 +32,7 @@ pub async fn handle(_: &Services, cx: &RequestContext, request: ApiVersionsReque
 pub fn unsupported(correlation_id: i32) -> Result<Bytes, EncodeFrameError> {
     let response = ApiVersionsResponse {
         error_code: ErrorCode::UnsupportedVersion.code(),
-        api_keys: served().into_iter().filter(|api| api.api_key == ApiKey::ApiVersions.code()).collect(),
+        api_keys: served("").into_iter().filter(|api| api.api_key == ApiKey::ApiVersions.code()).collect(),
         ..Default::default()
     };
     let mut out = BytesMut::new();
@@ -38,8 +40,9 @@ pub fn unsupported(correlation_id: i32) -> Result<Bytes, EncodeFrameError> {
     Ok(out.freeze())
 }
 
-fn served() -> Vec<ApiVersion> {
-    let served = ApiKey::ALL.iter().filter(|key| super::is_served(**key));
+fn served(software: &str) -> Vec<ApiVersion> {
+    let is_listed = |key: &ApiKey| super::is_served(*key) && (!key.is_private() || software == OUR_CLIENT);
+    let served = ApiKey::ALL.iter().filter(|key| is_listed(key));
     let ranges = served.filter_map(|key| Some((key, key.advertised_versions()?)));
     ranges
         .map(|(key, versions)| ApiVersion {
@@ -49,6 +52,9 @@ fn served() -> Vec<ApiVersion> {
         })
         .collect()
 }
+
+/// As our client names itself.
+const OUR_CLIENT: &str = "thalweg";
 
 /// `[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?`
 fn is_software_name(name: &str) -> bool {
@@ -82,9 +88,16 @@ mod tests {
 
     #[test]
     fn old_librdkafka_finds_what_it_needs_to_compress() {
-        let served = served();
+        let served = served("librdkafka");
         let range = |key: ApiKey| served.iter().find(|api| api.api_key == key.code()).map(|api| api.min_version);
         assert_eq!(range(ApiKey::Produce), Some(0));
         assert_eq!(range(ApiKey::FindCoordinator), super::super::is_served(ApiKey::FindCoordinator).then_some(0));
+    }
+
+    #[test]
+    fn our_own_api_is_listed_to_our_own_client_alone() {
+        let lists_it = |software| served(software).iter().any(|api| api.api_key == ApiKey::Inspect.code());
+        assert!(lists_it("thalweg"));
+        assert!(!lists_it("") && !lists_it("librdkafka") && !lists_it("apache-kafka-java"));
     }
 }

@@ -29,6 +29,8 @@ mod group_gateway;
 pub mod heartbeat;
 pub mod incremental_alter_configs;
 pub mod init_producer_id;
+pub mod inspect;
+mod inspect_node;
 pub mod join_group;
 pub mod leave_group;
 pub mod list_config_resources;
@@ -112,6 +114,7 @@ handlers! {
     DescribeCluster => describe_cluster(DescribeClusterRequest);
     ListConfigResources => list_config_resources(ListConfigResourcesRequest);
     DescribeTopicPartitions => describe_topic_partitions(DescribeTopicPartitionsRequest);
+    Inspect => inspect(InspectRequest);
 }
 
 /// The partition by name, if this broker may answer for it as the leader.

@@ -104,6 +104,12 @@ impl GroupCalls {
 
     /// # Errors
     /// See [`GroupCalls`].
+    pub async fn explain(&self, request: v1::ExplainRequest) -> Result<v1::ExplainResponse, ErrorCode> {
+        self.short(request, |mut client, request| async move { client.explain(request).await }).await
+    }
+
+    /// # Errors
+    /// See [`GroupCalls`].
     pub async fn delete(&self, request: v1::DeleteRequest) -> Result<v1::DeleteResponse, ErrorCode> {
         self.short(request, |mut client, request| async move { client.delete(request).await }).await
     }
@@ -300,6 +306,9 @@ mod tests {
             refused()
         }
         async fn describe(&self, _: Request<v1::DescribeRequest>) -> Answer<v1::DescribeResponse> {
+            refused()
+        }
+        async fn explain(&self, _: Request<v1::ExplainRequest>) -> Answer<v1::ExplainResponse> {
             refused()
         }
         async fn delete(&self, _: Request<v1::DeleteRequest>) -> Answer<v1::DeleteResponse> {

@@ -3,6 +3,7 @@
 mod configs;
 mod group_offsets;
 mod groups;
+mod inspect;
 mod log_dirs;
 mod topics;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 pub use configs::{ConfigChange, ConfigEntry, ConfigResource, ConfigSource};
 pub use groups::{GroupDescription, GroupListing, GroupMember};
 pub use log_dirs::LogDir;
+pub use thalweg_wire::inspect as report;
 pub use topics::{NewTopic, TopicCreated};
 
 use crate::client::Client;

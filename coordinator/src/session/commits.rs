@@ -47,6 +47,7 @@ impl Session {
             let mut refused = known.iter().map(Option::is_some);
             commit.offsets.retain(|_| !refused.next().unwrap_or(false));
             if !commit.offsets.is_empty() {
+                self.groups.committing(now, &commit);
                 proposed.push((position, commit));
             }
             parts.push(known);

@@ -28,6 +28,7 @@ use thalweg_proto::v1::{
 
 use member::{Member, Waiter};
 
+use super::journal::{Departure, Note, Who};
 use super::{Reply, Ticket, subscription};
 use crate::registry::state::State;
 use crate::registry::{Outcome, error, ok};
@@ -73,6 +74,8 @@ pub(super) struct Group {
     in_flight: Option<InFlight>,
     deferred: Vec<(Ticket, GroupCall)>,
     rebalances: u64,
+    /// For the journal; taken after every step.
+    notes: Vec<Note>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -131,6 +134,7 @@ impl Group {
             in_flight: None,
             deferred: Vec::new(),
             rebalances: 0,
+            notes: Vec::new(),
         }
     }
 
@@ -173,6 +177,10 @@ impl Group {
 
     pub fn rebalances(&self) -> u64 {
         self.rebalances
+    }
+
+    pub fn take_notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
     }
 
     pub fn generation(&self) -> i32 {
@@ -334,7 +342,7 @@ impl Group {
         while self.in_flight.is_none() {
             let expired = self.members.iter().find(|(_, member)| member.deadline <= now);
             let Some(id) = expired.map(|(id, _)| id.clone()) else { break };
-            self.remove(cx, &id);
+            self.expire(cx, &id);
         }
         if self.in_flight.is_some() {
             return;
@@ -363,7 +371,7 @@ impl Group {
             } else {
                 match self.check(&id, instance, None) {
                     Ok(()) => {
-                        leaving.push(id);
+                        leaving.push((id, member.reason.clone()));
                         ok()
                     }
                     Err(refused) => refused,
@@ -376,10 +384,11 @@ impl Group {
             });
         }
         cx.reply(ticket, Reply::Leave(LeaveResponse { error: Some(ok()), members: left }));
-        for id in &leaving {
-            self.take_out(cx, id);
+        let is_nobody = leaving.is_empty();
+        for (id, reason) in leaving {
+            self.take_out(cx, &id, Departure::Left(reason));
         }
-        if leaving.is_empty() {
+        if is_nobody {
             // Only ids that had not joined may have gone; the barrier waits for those, too.
             self.try_close(cx);
         } else {
@@ -387,13 +396,14 @@ impl Group {
         }
     }
 
-    fn remove(&mut self, cx: &mut Cx<'_>, id: &str) {
-        self.take_out(cx, id);
+    fn expire(&mut self, cx: &mut Cx<'_>, id: &str) {
+        self.take_out(cx, id, Departure::SessionExpired);
         self.after_removal(cx);
     }
 
-    fn take_out(&mut self, cx: &mut Cx<'_>, id: &str) {
+    fn take_out(&mut self, cx: &mut Cx<'_>, id: &str, why: Departure) {
         let Some(member) = self.members.remove(id) else { return };
+        self.notes.push(Note::Left(Who::of(&member.to_record(id)), why));
         if let Some(instance) = &member.instance_id {
             self.instances.remove(instance);
         }

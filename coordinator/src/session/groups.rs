@@ -9,13 +9,13 @@ use thalweg_proto::v1::{
 };
 
 use super::group::{Cx, Group, GroupCall, GroupEffect, refused_join, refused_sync};
+use super::journal::Journals;
 use super::{Effect, Purpose, Reply, Session, Ticket};
 use crate::registry::state::State;
 use crate::registry::{Machine, Outcome, error, ok};
 use crate::settings::CoordinatorSettings;
 
 /// Groups without members, pending members or waiting calls are not here; the registries know all of them.
-#[derive(Default)]
 pub(super) struct Groups {
     groups: BTreeMap<String, Group>,
     /// When a group is to be looked at. Not later than its deadline; heartbeats only move that on.
@@ -25,11 +25,19 @@ pub(super) struct Groups {
     waiting: BTreeMap<Ticket, String>,
     /// Of groups that are here no more.
     rebalances: u64,
+    journals: Journals,
 }
 
 impl Groups {
     pub fn restore(state: &State, now: MonoTime) -> Groups {
-        let mut groups = Groups::default();
+        let mut groups = Groups {
+            groups: BTreeMap::new(),
+            due: BTreeSet::new(),
+            due_of: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            rebalances: 0,
+            journals: Journals::new(now),
+        };
         for (id, stored) in state.groups().filter(|(_, stored)| !stored.members.is_empty()) {
             groups.groups.insert(id.to_owned(), Group::restore(stored, now));
             groups.schedule(id);
@@ -51,6 +59,15 @@ impl Groups {
 
     pub fn get(&self, id: &str) -> Option<&Group> {
         self.groups.get(id)
+    }
+
+    pub fn journals(&self) -> &Journals {
+        &self.journals
+    }
+
+    /// A commit that is on its way.
+    pub fn committing(&mut self, now: MonoTime, commit: &GroupCommit) {
+        self.journals.committed(now, commit);
     }
 
     pub fn heartbeat(&mut self, now: MonoTime, heartbeat: &MemberHeartbeat) -> KafkaError {
@@ -90,6 +107,7 @@ impl Groups {
             step(group, &mut cx);
             // A timer of no length is over at once.
             group.tick(&mut cx);
+            self.journals.take(now, id, group.take_notes());
         }
         for effect in &out {
             if let GroupEffect::Reply(ticket, _) = effect {

@@ -7,6 +7,8 @@ mod brokers;
 mod commits;
 mod group;
 mod groups;
+mod journal;
+mod progress;
 mod subscription;
 #[cfg(test)]
 mod tests;
@@ -73,6 +75,7 @@ pub enum Call {
     DeleteOffsets(v1::DeleteOffsetsRequest),
     Describe(v1::DescribeRequest),
     List(v1::ListRequest),
+    Explain(v1::ExplainRequest),
 }
 
 impl Call {
@@ -117,6 +120,7 @@ pub enum Reply {
     DeleteOffsets(v1::DeleteOffsetsResponse),
     Describe(v1::DescribeResponse),
     List(v1::ListResponse),
+    Explain(v1::ExplainResponse),
 }
 
 /// Why a command was proposed.
@@ -230,6 +234,10 @@ impl Session {
             Call::List(request) => {
                 let answer = self.list(machine.state(), &request);
                 out.push(Effect::Reply(ticket, Reply::List(answer)));
+            }
+            Call::Explain(request) => {
+                let answer = self.explain(now, machine.state(), &request);
+                out.push(Effect::Reply(ticket, Reply::Explain(answer)));
             }
             Call::Join { request, fresh_id } => {
                 let call = group::GroupCall::Join { request, fresh_id };

@@ -1,4 +1,4 @@
-//! What a consumer subscribes to: the one part of a member's metadata that a coordinator ever looks into (KIP-496).
+//! What a consumer subscribes to (KIP-496) and what it was assigned: as far as a coordinator ever looks into either.
 
 /// The topics of a `ConsumerProtocolSubscription`: version i16, then an array of strings; what follows is not looked at.
 ///
@@ -21,6 +21,30 @@ pub(super) fn topics(metadata: &[u8]) -> Option<Vec<&str>> {
     Some(topics)
 }
 
+/// The partitions of a `ConsumerProtocolAssignment`: version i16, then an array of topic and array of i32.
+///
+/// `None` if the bytes are something else.
+pub(super) fn partitions(assignment: &[u8]) -> Option<Vec<(&str, i32)>> {
+    let mut rest = assignment;
+    let version = i16::from_be_bytes(take(&mut rest)?);
+    if version < 0 {
+        return None;
+    }
+    let topic_count = i32::from_be_bytes(take(&mut rest)?);
+    // As above: each topic takes at least six bytes, each partition four.
+    let mut partitions = Vec::new();
+    for _ in 0..topic_count.max(0) {
+        let length = usize::try_from(i16::from_be_bytes(take(&mut rest)?)).ok()?;
+        let (name, after) = rest.split_at_checked(length)?;
+        let topic = std::str::from_utf8(name).ok()?;
+        rest = after;
+        for _ in 0..i32::from_be_bytes(take(&mut rest)?).max(0) {
+            partitions.push((topic, i32::from_be_bytes(take(&mut rest)?)));
+        }
+    }
+    Some(partitions)
+}
+
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (head, after) = rest.split_first_chunk::<N>()?;
     *rest = after;
@@ -36,6 +60,14 @@ mod tests {
         let bytes = b"\0\x01\0\0\0\x02\0\x01a\0\x02bcrest";
         assert_eq!(topics(bytes), Some(vec!["a", "bc"]));
         assert_eq!(topics(b"\0\0\0\0\0\0"), Some(vec![]));
+    }
+
+    #[test]
+    fn assigned_partitions_are_read_and_other_bytes_are_none() {
+        let bytes = b"\0\x01\0\0\0\x02\0\x01a\0\0\0\x02\0\0\0\0\0\0\0\x05\0\x01b\0\0\0\0rest";
+        assert_eq!(partitions(bytes), Some(vec![("a", 0), ("a", 5)]));
+        assert_eq!(partitions(b"\0\0\x7F\xFF\xFF\xFF"), None);
+        assert_eq!(partitions(b"\0\0\0\0\0\x01\0\x01a\x7F\xFF\xFF\xFF\0\0\0\x01"), None);
     }
 
     #[test]

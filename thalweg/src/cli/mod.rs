@@ -8,10 +8,12 @@ mod cluster;
 mod completion;
 mod configs;
 mod connect;
+mod doctor;
 mod failure;
 mod group;
 mod log;
 mod output;
+mod perf;
 mod place;
 mod profile;
 mod select;
@@ -41,6 +43,11 @@ pub enum Command {
     /// Look at brokers
     #[command(subcommand)]
     Broker(broker::BrokerCommand),
+    /// Measure how fast the cluster is from here
+    #[command(subcommand)]
+    Perf(perf::PerfCommand),
+    /// Find what is wrong with listeners, disks, limits, clocks, topics and clients
+    Doctor(doctor::Doctor),
     /// Look at log files on disk, of Thalweg or Apache Kafka; no node needed
     #[command(subcommand)]
     Log(log::LogCommand),
@@ -68,6 +75,8 @@ fn carry_out(command: Command, whole: impl FnOnce() -> clap::Command) -> Result<
         Command::Group(command) => in_runtime(group::run(command)),
         Command::Cluster(command) => in_runtime(cluster::run(command)),
         Command::Broker(command) => in_runtime(broker::run(command)),
+        Command::Perf(command) => in_runtime(perf::run(command)),
+        Command::Doctor(verb) => in_runtime(verb.run()),
         Command::Log(command) => log::run(command),
         Command::Profile(command) => profile::run(command),
         Command::Completion(verb) => verb.run(whole()),

@@ -50,6 +50,24 @@ pub fn now() -> Timestamp {
     Clock::real().wall()
 }
 
+/// `2026-01-31T13:05:09Z`.
+pub fn format(time: Timestamp) -> String {
+    let (mut days, of_day) = (time.0.div_euclid(86_400_000), time.0.rem_euclid(86_400_000) / 1_000);
+    // A year is never longer than 366 days, so this is at or before the right one.
+    let mut year = 1970 + days / 366;
+    while days >= days_since_1970(year + 1, 1, 1) {
+        year += 1;
+    }
+    days -= days_since_1970(year, 1, 1);
+    let mut month = 1;
+    while days >= days_in(year, month) {
+        days -= days_in(year, month);
+        month += 1;
+    }
+    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", days + 1)
+}
+
 /// A span as people say it: `850 ms`, `3.2 s`, `4 min 10 s`, `2 h 5 min`, `3 d 4 h`.
 pub fn span(ms: i64) -> String {
     let seconds = ms / 1_000;
@@ -100,6 +118,13 @@ mod tests {
             ("2026-12-31 23:59", 1_798_761_540_000),
         ] {
             assert_eq!(parse(text), Some(Timestamp(ms)), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_written_as_they_are_read() {
+        for text in ["1970-01-01T00:00:00Z", "2000-02-29T23:59:59Z", "2024-12-31T00:00:01Z", "2026-01-01T12:00:00Z"] {
+            assert_eq!(format(parse(text).unwrap()), text);
         }
     }
 

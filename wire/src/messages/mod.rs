@@ -28,6 +28,7 @@ pub mod find_coordinator;
 pub mod heartbeat;
 pub mod incremental_alter_configs;
 pub mod init_producer_id;
+pub mod inspect;
 pub mod join_group;
 pub mod leave_group;
 pub mod list_config_resources;
@@ -167,4 +168,5 @@ apis! {
     consumer_group_describe: ConsumerGroupDescribeRequest => ConsumerGroupDescribeResponse;
     list_config_resources: ListConfigResourcesRequest => ListConfigResourcesResponse;
     describe_topic_partitions: DescribeTopicPartitionsRequest => DescribeTopicPartitionsResponse;
+    inspect: InspectRequest => InspectResponse;
 }

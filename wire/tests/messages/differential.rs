@@ -95,7 +95,8 @@ fn oracles() -> Vec<Oracle> {
 /// Goal: both codecs agree on every byte. Method: what the declaration writes, both read and write back unchanged.
 #[test]
 fn the_oracle_and_we_agree_on_every_message_and_version() {
-    let ours = all();
+    // Ours alone: nobody else can read it.
+    let ours: Vec<_> = all().into_iter().filter(|info| !info.key.is_private()).collect();
     let oracles = oracles();
     assert_eq!(ours.len(), oracles.len());
     let mut versions = 0;

@@ -9,6 +9,7 @@ use thalweg_proto::v1::{GroupRecord, SaveGeneration};
 use super::member::Waiter;
 use super::{Cx, Group, GroupEffect, InFlight, Initial, Phase, refused_sync};
 use crate::session::Reply;
+use crate::session::journal::{Departure, Note};
 
 impl Group {
     /// Members have changed: opens the barrier, or closes it if all are there now.
@@ -32,6 +33,7 @@ impl Group {
             let refused = self.rebalancing();
             cx.reply(ticket, refused_sync(refused));
         }
+        self.notes.push(Note::Opened);
         let timeout = self.rebalance_timeout_ms();
         let delay = u64::from(cx.settings.group_initial_rebalance_delay_ms);
         if self.phase == Phase::Empty {
@@ -70,7 +72,7 @@ impl Group {
         let absent = self.members.iter().filter(|(_, m)| m.joining.is_none() && m.instance_id.is_none());
         let absent: Vec<String> = absent.map(|(id, _)| id.clone()).collect();
         for id in absent {
-            self.take_out(cx, &id);
+            self.take_out(cx, &id, Departure::MissedBarrier);
         }
         let has_joined = |id: &String| self.members.get(id).is_some_and(|member| member.joining.is_some());
         if !self.leader.as_ref().is_some_and(has_joined) {
@@ -105,6 +107,11 @@ impl Group {
         self.generation = self.generation.saturating_add(1);
         self.rebalances += 1;
         self.protocol_name = protocol_name;
+        self.notes.push(Note::Closed {
+            generation_id: self.generation,
+            protocol: self.protocol_name.clone().unwrap_or_default(),
+            member_count: self.members.len(),
+        });
         if self.members.is_empty() {
             self.phase = Phase::Empty;
             return;
@@ -134,7 +141,7 @@ impl Group {
             return;
         }
         for id in silent {
-            self.take_out(cx, &id);
+            self.take_out(cx, &id, Departure::NeverSynced);
         }
         self.prepare(cx);
     }

@@ -10,6 +10,7 @@ use super::{
     refused_sync,
 };
 use crate::registry::{error, ok};
+use crate::session::journal::{Note, Who};
 use crate::session::{Reply, Ticket};
 
 impl Group {
@@ -93,8 +94,10 @@ impl Group {
         if let Phase::Preparing { initial: Some(initial), .. } = &mut self.phase {
             initial.has_new_member = true;
         }
+        let reason = request.reason.clone();
         let mut member = Member::new(request);
         member.wait_to_join(cx.now, ticket);
+        self.notes.push(Note::Joined { member: Who::of(&member.to_record(&id)), again: false, reason });
         self.members.insert(id, member);
         self.rebalance(cx);
     }
@@ -119,8 +122,14 @@ impl Group {
                         // The client gave that call up; it may still be open at a broker.
                         cx.reply(earlier, refused_join(&id, error(ErrorCode::RebalanceInProgress, "joined again")));
                     }
+                    // Whoever answers an open barrier asks for nothing.
+                    let asks = !matches!(self.phase, Phase::Preparing { .. });
+                    let reason = request.reason.clone();
                     member.update(request);
                     member.wait_to_join(cx.now, ticket);
+                    if asks {
+                        self.notes.push(Note::Joined { member: Who::of(&member.to_record(&id)), again: true, reason });
+                    }
                 }
                 self.rebalance(cx);
             }
@@ -154,6 +163,7 @@ impl Group {
         if self.leader.as_deref() == Some(old) {
             self.leader = Some(id.clone());
         }
+        let reason = request.reason.clone();
         member.update(request);
         if is_unchanged && self.is_stable() {
             member.renew(cx.now);
@@ -162,6 +172,7 @@ impl Group {
             return;
         }
         member.wait_to_join(cx.now, ticket);
+        self.notes.push(Note::Joined { member: Who::of(&member.to_record(&id)), again: true, reason });
         self.members.insert(id, member);
         self.rebalance(cx);
     }

@@ -9,6 +9,7 @@ use thalweg_proto::v1::{KafkaError, SaveAssignment, SyncAssignment, SyncRequest,
 
 use super::{Cx, Group, GroupEffect, InFlight, NEVER, Phase, refused_sync};
 use crate::registry::{error, ok};
+use crate::session::journal::{Note, Who};
 use crate::session::{Reply, Ticket};
 
 impl Group {
@@ -85,6 +86,9 @@ impl Group {
                 answers.push((ticket, member.assignment.clone()));
             }
         }
+        let shares =
+            self.members.iter().map(|(id, member)| (Who::of(&member.to_record(id)), member.assignment.clone()));
+        self.notes.push(Note::Assigned(shares.collect()));
         for (ticket, assignment) in answers {
             cx.reply(ticket, self.synced(assignment));
         }

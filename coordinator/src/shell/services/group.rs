@@ -3,9 +3,9 @@
 use thalweg_proto::v1::group_server::Group;
 use thalweg_proto::v1::{
     CommitRequest, CommitResponse, DeleteOffsetsRequest, DeleteOffsetsResponse, DeleteRequest, DeleteResponse,
-    DescribeRequest, DescribeResponse, FetchGroupOffsets, FetchOffsetsRequest, FetchOffsetsResponse, FetchedGroup,
-    FetchedOffset, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
-    ListRequest, ListResponse, SyncRequest, SyncResponse,
+    DescribeRequest, DescribeResponse, ExplainRequest, ExplainResponse, FetchGroupOffsets, FetchOffsetsRequest,
+    FetchOffsetsResponse, FetchedGroup, FetchedOffset, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse,
+    LeaveRequest, LeaveResponse, ListRequest, ListResponse, SyncRequest, SyncResponse,
 };
 use tonic::{Request, Response, Status};
 
@@ -75,6 +75,13 @@ impl Group for Services {
         match self.ask(Call::List(request.into_inner())).await? {
             Reply::List(answer) => Ok(Response::new(answer)),
             _ => Err(mismatch("List")),
+        }
+    }
+
+    async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
+        match self.ask(Call::Explain(request.into_inner())).await? {
+            Reply::Explain(answer) => Ok(Response::new(answer)),
+            _ => Err(mismatch("Explain")),
         }
     }
 

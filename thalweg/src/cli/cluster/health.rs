@@ -19,11 +19,11 @@ pub struct Health {
 
 /// One thing that should hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Check {
-    name: &'static str,
-    is_good: bool,
+pub struct Check {
+    pub name: &'static str,
+    pub is_good: bool,
     /// What was counted, and which partitions or disks are meant if it does not hold.
-    detail: String,
+    pub detail: String,
 }
 
 impl Health {
@@ -58,7 +58,7 @@ impl Health {
 ///
 /// # Errors
 /// No broker answers.
-async fn examine(admin: &Admin) -> Result<Vec<Check>, Failure> {
+pub async fn examine(admin: &Admin) -> Result<Vec<Check>, Failure> {
     let cluster = admin.cluster().await?;
     let mut checks = of_partitions(&cluster);
     let names = cluster.topics.keys().map(String::as_str);

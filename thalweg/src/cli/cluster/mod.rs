@@ -7,6 +7,7 @@ mod info;
 use clap::Subcommand;
 
 pub use config::known as known_broker;
+pub use health::{Check, examine};
 
 use super::failure::Failure;
 

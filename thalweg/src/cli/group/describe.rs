@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
 use serde_json::{Value, json};
-use thalweg_client::Client;
-use thalweg_client::admin::{GroupDescription, GroupMember};
+use thalweg_client::admin::{Admin, GroupDescription, GroupMember};
 use thalweg_client::consumer::{CommittedOffset, topic_partition};
+use thalweg_client::{Client, ClientError};
 use thalweg_model::TopicPartition;
 
 use super::lag::{self, Lag};
@@ -35,6 +35,8 @@ struct Described {
     lags: BTreeMap<TopicPartition, Lag>,
     /// Index into the members.
     readers: BTreeMap<TopicPartition, usize>,
+    /// Records per second, as far as the coordinator has seen commits.
+    read_rate: Option<f64>,
 }
 
 impl Describe {
@@ -72,7 +74,30 @@ impl Described {
         let partitions: BTreeSet<TopicPartition> = committed.keys().chain(readers.keys()).cloned().collect();
         let offsets = committed.iter().map(|(tp, committed)| (tp.clone(), committed.offset)).collect();
         let lags = lag::measure(client, &partitions, &offsets).await?;
-        Ok(Described { group, committed, lags, readers })
+        let read_rate = read_rate(&admin, group_id).await?;
+        Ok(Described { group, committed, lags, readers, read_rate })
+    }
+
+    /// Records per second that come in over all partitions, of the last minute.
+    fn write_rate(&self) -> f64 {
+        let count: i64 = self.lags.values().map(|lag| lag.recent_count).sum();
+        count as f64 * 1_000.0 / lag::RATE_WINDOW_MS as f64
+    }
+
+    /// `None` if nobody reads, or not fast enough.
+    fn drain_ms(&self) -> Option<i64> {
+        lag::drain_ms(self.total_lag(), self.read_rate.unwrap_or(0.0), self.write_rate())
+    }
+
+    fn drain_text(&self) -> String {
+        match (self.drain_ms(), self.read_rate) {
+            (Some(0), _) => "now".to_owned(),
+            (Some(ms), Some(rate)) => {
+                format!("in about {}, at {rate:.0}/s against {:.0}/s coming", time::span(ms), self.write_rate())
+            }
+            (_, Some(rate)) => format!("never, at {rate:.0}/s against {:.0}/s coming", self.write_rate()),
+            (_, None) => "- (no commit was seen lately)".to_owned(),
+        }
     }
 
     fn total_lag(&self) -> i64 {
@@ -93,6 +118,7 @@ impl Described {
         summary.row(vec!["members".into(), group.members.len().to_string()]);
         summary.row(vec!["total lag".into(), format!("{} record(s)", grouped(self.total_lag().unsigned_abs()))]);
         summary.row(vec!["time lag".into(), self.time_lag_ms().map_or("-".to_owned(), time::span)]);
+        summary.row(vec!["drained".into(), self.drain_text()]);
         summary.print()?;
         if !self.lags.is_empty() {
             print_line("")?;
@@ -188,8 +214,22 @@ impl Described {
             "coordinator": self.group.coordinator.0,
             "total_lag": self.total_lag(),
             "time_lag_ms": self.time_lag_ms(),
+            "read_rate": self.read_rate,
+            "write_rate": self.write_rate(),
+            "drained_in_ms": self.drain_ms(),
             "partitions": self.lags.iter().map(partition).collect::<Vec<_>>(),
             "members": self.group.members.iter().map(member).collect::<Vec<_>>(),
         })
     }
+}
+
+/// Records per second that the group commits; `None` if it has not lately, or the cluster does not tell.
+async fn read_rate(admin: &Admin, group_id: &str) -> Result<Option<f64>, Failure> {
+    let report = match admin.explain_group(group_id).await {
+        Err(ClientError::UnsupportedApi { .. }) => return Ok(None),
+        report => report?,
+    };
+    let seen = report.progress.iter().filter(|one| one.over_ms > 0 && one.age_ms <= lag::RATE_WINDOW_MS);
+    let rates: Vec<f64> = seen.map(|one| one.records as f64 * 1_000.0 / one.over_ms as f64).collect();
+    Ok((!rates.is_empty()).then(|| rates.iter().sum()))
 }

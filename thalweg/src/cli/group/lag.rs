@@ -116,7 +116,29 @@ async fn existing(admin: &Admin, partitions: &BTreeSet<TopicPartition>) -> Resul
     Ok(partitions.iter().filter(is_there).cloned().collect())
 }
 
+/// How long until everything is read, in ms: `lag` records, read at one rate while others come at another, both in
+/// records per second. `None` if it never ends so.
+pub fn drain_ms(lag: i64, read_rate: f64, write_rate: f64) -> Option<i64> {
+    if lag == 0 {
+        return Some(0);
+    }
+    let gain = read_rate - write_rate;
+    (gain > 0.0).then(|| (lag as f64 / gain * 1_000.0) as i64)
+}
+
 /// Over this the rate of writing is taken.
-const RATE_WINDOW_MS: i64 = 60_000;
+pub const RATE_WINDOW_MS: i64 = 60_000;
 /// Reading one batch of each partition takes this at most.
 const READ_WAIT: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_reads_no_faster_than_others_write_never_catches_up() {
+        assert_eq!(drain_ms(0, 0.0, 5.0), Some(0));
+        assert_eq!(drain_ms(100, 30.0, 10.0), Some(5_000));
+        assert_eq!(drain_ms(100, 10.0, 10.0), None);
+    }
+}

@@ -11,8 +11,11 @@ mod print;
 mod produce;
 mod start;
 mod trim;
+mod why_kept;
 
 use clap::Subcommand;
+
+pub use produce::{AcksName, CodecName};
 
 use super::failure::Failure;
 
@@ -30,6 +33,8 @@ pub enum TopicCommand {
     AddPartitions(add_partitions::AddPartitions),
     /// Delete a topic's oldest records
     Trim(trim::Trim),
+    /// Show each segment with the rule that holds it
+    WhyKept(why_kept::WhyKept),
     /// Delete topics with their records
     Delete(delete::Delete),
     /// Write records: one per line of stdin
@@ -46,6 +51,7 @@ pub async fn run(command: TopicCommand) -> Result<(), Failure> {
         TopicCommand::Alter(verb) => verb.run().await,
         TopicCommand::AddPartitions(verb) => verb.run().await,
         TopicCommand::Trim(verb) => verb.run().await,
+        TopicCommand::WhyKept(verb) => verb.run().await,
         TopicCommand::Delete(verb) => verb.run().await,
         TopicCommand::Produce(verb) => verb.run().await,
         TopicCommand::Consume(verb) => verb.run().await,

@@ -61,7 +61,7 @@ pub struct Produce {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum CodecName {
+pub enum CodecName {
     None,
     Gzip,
     Snappy,
@@ -70,7 +70,7 @@ enum CodecName {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum AcksName {
+pub enum AcksName {
     #[value(alias = "-1")]
     All,
     #[value(name = "1", alias = "leader")]
@@ -79,8 +79,18 @@ enum AcksName {
     None,
 }
 
+impl AcksName {
+    pub fn acks(self) -> Acks {
+        match self {
+            AcksName::All => Acks::All,
+            AcksName::Leader => Acks::Leader,
+            AcksName::None => Acks::None,
+        }
+    }
+}
+
 impl CodecName {
-    fn compression(self) -> Compression {
+    pub fn compression(self) -> Compression {
         match self {
             CodecName::None => Compression::None,
             CodecName::Gzip => Compression::Gzip,
@@ -121,11 +131,7 @@ impl Produce {
         let input = self.open_input()?;
         let client = self.connection.open().await?;
         self.announce(&client).await?;
-        let acks = match self.acks {
-            AcksName::All => Acks::All,
-            AcksName::Leader => Acks::Leader,
-            AcksName::None => Acks::None,
-        };
+        let acks = self.acks.acks();
         let request_bytes_max = self.max_record_bytes.saturating_add(REQUEST_OVERHEAD_BYTES).max(1 << 20);
         let config = ProducerConfig {
             acks,
