@@ -420,3 +420,61 @@ async fn groups_are_listed_described_and_deleted() {
     admin.delete_group(&group).await.unwrap();
     assert_eq!(admin.describe_group(&group).await.unwrap_err().code(), Some(ErrorCode::GroupIdNotFound));
 }
+
+/// Goal: topics that match are read, also one that is made later; others are not. Method: three topics, one late.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pattern_takes_up_topics_that_come_later() {
+    let Ok(address) = std::env::var("THALWEG_TEST_ADDR") else {
+        let _ = writeln!(std::io::stderr(), "skipped: THALWEG_TEST_ADDR is not set");
+        return;
+    };
+    let config = ClientConfig { metadata_max_age: Duration::from_millis(200), ..ClientConfig::new(&address) };
+    let client = Client::connect(config).await.expect("the cluster at THALWEG_TEST_ADDR answers");
+    let prefix = unique("pattern");
+    let names = ["one", "two", "late", "other"].map(|name| format!("{prefix}.{name}"));
+    let producer = Producer::new(&client, ProducerConfig::default()).unwrap();
+    let write = async |name: &String| {
+        client.admin().create_topic(&NewTopic::new(name).partitions(1).replication_factor(1)).await.unwrap();
+        producer.send(ProducerRecord::new(name).value(name.clone())).await.unwrap().wait().await.unwrap();
+    };
+    for name in [&names[0], &names[1], &names[3]] {
+        write(name).await;
+    }
+    let config = ConsumerConfig::group(unique("pattern")).offset_reset(OffsetReset::Earliest);
+    let mut consumer = Consumer::new(&client, config).unwrap();
+    assert!(matches!(consumer.subscribe_pattern("(").await, Err(ClientError::InvalidUse { .. })));
+    consumer.subscribe_pattern(&format!("{prefix}.(one|two|late)")).await.unwrap();
+    let first: std::collections::BTreeSet<String> =
+        read(&mut consumer, 2).await.into_iter().map(|(tp, _)| tp.topic.to_string()).collect();
+    assert_eq!(first, [names[0].clone(), names[1].clone()].into());
+    write(&names[2]).await;
+    let later = read(&mut consumer, 1).await;
+    assert_eq!(later[0].0.topic.as_str(), names[2]);
+    consumer.close().await.unwrap();
+}
+
+/// Goal: offsets move from outside, without and under members. Method: an idle group, then one with a member.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_groups_offsets_are_moved_from_outside_also_under_a_member() {
+    let Some(client) = cluster().await else { return };
+    let admin = client.admin();
+    let (topic, group) = (unique("moved"), unique("moved"));
+    admin.create_topic(&NewTopic::new(&topic).partitions(1).replication_factor(1)).await.unwrap();
+    let producer = Producer::new(&client, ProducerConfig::default()).unwrap();
+    for i in 0..10 {
+        producer.send(ProducerRecord::new(&topic).value(format!("{i}"))).await.unwrap().wait().await.unwrap();
+    }
+    let tp = topic_partition(&topic, 0).unwrap();
+    let at = |offset| [(tp.clone(), Offset(offset))].into();
+    admin.commit_group_offsets(&group, &at(7)).await.unwrap();
+    let config = ConsumerConfig::group(&group).offset_reset(OffsetReset::None);
+    let mut consumer = Consumer::new(&client, config).unwrap();
+    consumer.subscribe([&topic]).unwrap();
+    assert_eq!(read(&mut consumer, 3).await[0].1.offset, Offset(7));
+    let refused = admin.commit_group_offsets(&group, &at(2)).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::UnknownMemberId));
+    assert_eq!(admin.commit_group_offsets_live(&group, &at(2)).await.unwrap(), 1);
+    assert_eq!(read(&mut consumer, 8).await[0].1.offset, Offset(2), "the member is back, from there");
+    consumer.close().await.unwrap();
+    assert_eq!(admin.group_offsets(&group).await.unwrap()[&tp].offset, Offset(10));
+}

@@ -296,3 +296,36 @@ fn the_doctor_finds_nothing_wrong_with_a_fresh_node_and_says_what_it_looked_at()
     }
     assert_eq!(Cli::nowhere().run("doctor -b 127.0.0.1:1").code, 4);
 }
+
+#[test]
+fn top_prints_what_is_there_where_nobody_looks_at_a_terminal() {
+    let Some((_node, cli)) = node_with(30) else { return };
+    cli.ok("topic consume t -G slow -c 10");
+    let text = cli.ok("top --interval 1").out;
+    let line = |word: &str| text.lines().find(|line| line.contains(word)).unwrap_or_else(|| panic!("{word}: {text}"));
+    assert!(line("thalweg").contains("healthy") && line("thalweg").contains("1 broker(s)"));
+    assert!(line("slow").contains("Empty") && line("slow").contains("20 "), "{text}");
+    assert!(line("│t ").contains("30 "), "{text}");
+    assert_eq!(cli.run("top --interval 0").code, 2);
+}
+
+#[test]
+fn log_dump_gives_json_objects_with_the_records() {
+    let Some((mut node, _cli)) = node_with(3) else { return };
+    assert_eq!(node.stop(), Some(0));
+    let folder = node.data_dir().join("logs/t-0");
+    let offline = Cli::nowhere();
+    let out = offline.ok(&format!("log dump {} -J -r", folder.display())).out;
+    let lines: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines[0]["file"].as_str().unwrap().ends_with(".log"));
+    let batches = &lines[1..];
+    let records: Vec<&serde_json::Value> =
+        batches.iter().flat_map(|batch| batch["records"].as_array().unwrap()).collect();
+    let values: Vec<&str> = records.iter().map(|record| record["value"].as_str().unwrap()).collect();
+    assert_eq!(values, ["0", "1", "2"]);
+    assert!(batches.iter().all(|batch| batch["valid"] == true));
+    assert_eq!(batches.iter().map(|batch| batch["count"].as_i64().unwrap()).sum::<i64>(), 3);
+    let epochs = offline.ok(&format!("log dump {} -J", folder.join("leader-epoch-checkpoint").display())).out;
+    assert!(epochs.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{epochs}");
+    assert_eq!(offline.run("log dump /nowhere.log -J").code, 3);
+}

@@ -14,6 +14,7 @@ use tracing::{debug, info, warn};
 
 use super::config::Rebalance;
 use super::membership::{Generation, Membership, Next, State};
+use super::pattern::TopicPattern;
 use super::positions::Start;
 use super::protocol::TopicPartitions;
 use super::{Assignor, Consumer, ConsumerConfig, topic_partition};
@@ -24,7 +25,9 @@ use crate::error::{ClientError, Result};
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) shared: Arc<Shared>,
-    topics: Option<BTreeSet<String>>,
+    pub(super) topics: Option<BTreeSet<String>>,
+    /// What `topics` are the matches of; `None` if they were named.
+    pub(super) pattern: Option<TopicPattern>,
     joining: Option<JoinHandle<Result<Joined>>>,
     /// Partition counts that the last assignment was made from, if we made it.
     counts: Option<BTreeMap<String, i32>>,
@@ -78,6 +81,7 @@ impl Group {
             heartbeats: tokio::spawn(beat(Arc::clone(&shared))),
             shared,
             topics: None,
+            pattern: None,
             joining: None,
             counts: None,
             counts_checked: Instant::now(),
@@ -90,6 +94,7 @@ impl Group {
     }
 
     pub(super) fn subscribe(&mut self, topics: BTreeSet<String>) {
+        self.pattern = None;
         if self.topics.as_ref() != Some(&topics) {
             self.topics = Some(topics);
             self.shared.membership().request_rejoin();
@@ -313,6 +318,7 @@ impl Consumer {
                 return Err(error);
             }
             if group.joining.is_none() {
+                group.watch_pattern().await;
                 group.watch_topics().await;
                 let state = group.shared.membership().state();
                 match state {
@@ -422,5 +428,5 @@ impl Consumer {
 }
 
 /// A topic that does not exist yet is looked for this often.
-const MISSING_TOPIC_PAUSE: Duration = Duration::from_secs(3);
+pub(super) const MISSING_TOPIC_PAUSE: Duration = Duration::from_secs(3);
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);

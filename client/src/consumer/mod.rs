@@ -7,6 +7,7 @@ mod fetcher;
 mod group;
 mod join;
 mod membership;
+mod pattern;
 mod positions;
 pub mod protocol;
 mod records;

@@ -91,7 +91,8 @@ impl Call {
             | Call::Sync(_)
             | Call::Heartbeat(_)
             | Call::Describe(_)
-            | Call::List(_) => true,
+            | Call::List(_)
+            | Call::Explain(_) => true,
             Call::Leave(_) | Call::Commit(_) | Call::Delete(_) | Call::DeleteOffsets(_) => false,
         }
     }

@@ -56,6 +56,10 @@ impl Failure {
         self.code
     }
 
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     /// One line on stderr.
     pub fn complain(&self) {
         if !self.message.is_empty() {

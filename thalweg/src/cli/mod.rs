@@ -19,6 +19,7 @@ mod profile;
 mod select;
 mod stop;
 mod time;
+mod top;
 mod topic;
 mod yaml;
 
@@ -48,6 +49,8 @@ pub enum Command {
     Perf(perf::PerfCommand),
     /// Find what is wrong with listeners, disks, limits, clocks, topics and clients
     Doctor(doctor::Doctor),
+    /// Watch topics, groups, lag, throughput and health on one screen
+    Top(top::Top),
     /// Look at log files on disk, of Thalweg or Apache Kafka; no node needed
     #[command(subcommand)]
     Log(log::LogCommand),
@@ -77,6 +80,7 @@ fn carry_out(command: Command, whole: impl FnOnce() -> clap::Command) -> Result<
         Command::Broker(command) => in_runtime(broker::run(command)),
         Command::Perf(command) => in_runtime(perf::run(command)),
         Command::Doctor(verb) => in_runtime(verb.run()),
+        Command::Top(verb) => in_runtime(verb.run()),
         Command::Log(command) => log::run(command),
         Command::Profile(command) => profile::run(command),
         Command::Completion(verb) => verb.run(whole()),
@@ -135,6 +139,12 @@ mod tests {
             "broker describe 1 2",
             "profile create home --bootstrap-server a:1",
             "completion zsh",
+            "topic why-kept t --format wide",
+            "group explain g -n 3",
+            "perf produce t --num-records 5 --record-size 10 --throughput 3",
+            "perf e2e t -r 10",
+            "top -i 5 --once",
+            "doctor --format json",
             "log dump /d/t-0 --print-data-log -n 3",
             "log verify /d --format json",
         ] {

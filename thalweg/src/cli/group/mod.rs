@@ -10,6 +10,8 @@ mod seek;
 
 use clap::Subcommand;
 
+pub use lag::measure;
+
 use super::failure::Failure;
 
 #[derive(Debug, Subcommand)]

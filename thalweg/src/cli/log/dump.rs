@@ -8,6 +8,7 @@ use thalweg_model::topic_config::TimestampType;
 use thalweg_wire::batch::{BatchHeader, advance_sequence, verify_crc};
 use thalweg_wire::records::{ControlRecord, Record, Records};
 
+use super::dump_json;
 use super::files::{base_offset, index_entries, number, read_small, time_entries, with_extension};
 use super::segment::{FoundBatch, SegmentFile, Step, UNPACKED_BYTES_MAX};
 use crate::cli::failure::Failure;
@@ -26,6 +27,9 @@ pub struct Dump {
     /// Stop after so many batches or entries
     #[arg(short = 'n', long)]
     count: Option<u64>,
+    /// One JSON object a line, for programs
+    #[arg(short = 'J', long)]
+    json: bool,
 }
 
 impl Dump {
@@ -55,7 +59,11 @@ impl Dump {
         if !path.exists() {
             return Err(Failure::not_found(format!("there is no {}", path.display())));
         }
-        writeln!(out, "Dumping {}", path.display())?;
+        if self.json {
+            dump_json::print_file(out, path)?;
+        } else {
+            writeln!(out, "Dumping {}", path.display())?;
+        }
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         let base = base_offset(path);
         match (extension, base) {
@@ -63,19 +71,19 @@ impl Dump {
             ("index", Some(base)) => {
                 let entries = index_entries(&read_small(path)?, base).into_iter();
                 let lines = entries.map(|entry| format!("offset: {} position: {}", entry.offset, entry.position));
-                print_lines(out, lines, left)
+                self.print_lines(out, lines, left)
             }
             ("timeindex", Some(base)) => {
                 let entries = time_entries(&read_small(path)?, base).into_iter();
                 let lines = entries.map(|entry| format!("timestamp: {} offset: {}", entry.timestamp, entry.offset));
-                print_lines(out, lines, left)
+                self.print_lines(out, lines, left)
             }
-            ("txnindex", Some(_)) => print_lines(out, aborted(&read_small(path)?).into_iter(), left),
-            ("snapshot", Some(_)) => print_lines(out, producers(&read_small(path)?, path)?.into_iter(), left),
+            ("txnindex", Some(_)) => self.print_lines(out, aborted(&read_small(path)?).into_iter(), left),
+            ("snapshot", Some(_)) => self.print_lines(out, producers(&read_small(path)?, path)?.into_iter(), left),
             _ => match path.file_name().and_then(|name| name.to_str()) {
                 Some(name) if name.ends_with("checkpoint") || TEXT_FILES.contains(&name) => {
                     let text = String::from_utf8_lossy(&read_small(path)?).into_owned();
-                    print_lines(out, text.lines().map(str::to_owned), left)
+                    self.print_lines(out, text.lines().map(str::to_owned), left)
                 }
                 _ => Err(Failure::usage(format!(
                     "{} is no file of a log; those end in .log, .index, .timeindex, .txnindex, .snapshot or checkpoint",
@@ -109,6 +117,10 @@ impl Dump {
                 continue;
             }
             *left -= 1;
+            if self.json {
+                dump_json::print_batch(out, &batch, self.records)?;
+                continue;
+            }
             print_batch(out, &batch)?;
             if self.records {
                 print_records(out, &batch)?;
@@ -116,17 +128,26 @@ impl Dump {
         }
         Ok(())
     }
-}
 
-fn print_lines(out: &mut impl Write, lines: impl Iterator<Item = String>, left: &mut u64) -> Result<(), Failure> {
-    for line in lines {
-        if *left == 0 {
-            break;
+    fn print_lines(
+        &self,
+        out: &mut impl Write,
+        lines: impl Iterator<Item = String>,
+        left: &mut u64,
+    ) -> Result<(), Failure> {
+        for line in lines {
+            if *left == 0 {
+                break;
+            }
+            *left -= 1;
+            if self.json {
+                dump_json::print_line(out, &line)?;
+            } else {
+                writeln!(out, "{line}")?;
+            }
         }
-        *left -= 1;
-        writeln!(out, "{line}")?;
+        Ok(())
     }
-    Ok(())
 }
 
 fn print_batch(out: &mut impl Write, batch: &FoundBatch) -> Result<(), Failure> {
@@ -210,7 +231,7 @@ fn print_record(out: &mut impl Write, header: &BatchHeader, record: &Record) -> 
     Ok(out.write_all(b"\n")?)
 }
 
-fn timestamp_type(header: &BatchHeader) -> &'static str {
+pub fn timestamp_type(header: &BatchHeader) -> &'static str {
     match header.timestamp_type() {
         TimestampType::CreateTime => "CreateTime",
         TimestampType::LogAppendTime => "LogAppendTime",

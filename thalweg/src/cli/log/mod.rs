@@ -1,6 +1,7 @@
 //! `thalweg log`: files on disk, without a node. Reads only, never repairs.
 
 mod dump;
+mod dump_json;
 mod files;
 mod segment;
 mod verify;

@@ -15,6 +15,7 @@ mod why_kept;
 
 use clap::Subcommand;
 
+pub use print::{as_base64, as_text};
 pub use produce::{AcksName, CodecName};
 
 use super::failure::Failure;

@@ -170,11 +170,11 @@ fn print_json(out: &mut impl Write, record: &Printed) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-fn as_text(bytes: Option<&[u8]>) -> Option<&str> {
+pub fn as_text(bytes: Option<&[u8]>) -> Option<&str> {
     bytes.and_then(|bytes| std::str::from_utf8(bytes).ok())
 }
 
-fn as_base64(bytes: Option<&[u8]>) -> Option<String> {
+pub fn as_base64(bytes: Option<&[u8]>) -> Option<String> {
     bytes.filter(|bytes| std::str::from_utf8(bytes).is_err()).map(base64)
 }
 
