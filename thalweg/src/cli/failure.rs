@@ -76,6 +76,9 @@ impl From<ClientError> for Failure {
             ClientError::UnknownTopic { topic } => Failure::not_found(format!(
                 "topic {topic} does not exist; create it with `thalweg topic create {topic}`, or see `thalweg topic list`"
             )),
+            ClientError::UnsupportedApi { api: "Inspect", address, .. } => Failure::failed(format!(
+                "the broker at {address} is not Thalweg, or an older one: it does not keep what this verb shows"
+            )),
             ClientError::UnknownPartition { .. } => Failure::not_found(error.to_string()),
             ClientError::Broker { code: ErrorCode::GroupIdNotFound, subject, .. } => {
                 Failure::not_found(format!("{subject} does not exist; see `thalweg group list`"))
