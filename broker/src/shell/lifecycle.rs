@@ -284,6 +284,9 @@ impl Life {
         for partition in self.services.partitions.all().into_iter().filter(|partition| partition.is_offline()) {
             topics.entry(partition.topic_id.0).or_default().push(partition.tp().partition.0);
         }
+        for (topic, partition) in self.services.partitions.unopened() {
+            topics.entry(topic.0).or_default().push(partition.0);
+        }
         let named = |(id, partitions): ([u8; 16], Vec<i32>)| v1::TopicPartitions {
             topic_id: id.to_vec().into(),
             partitions,

@@ -126,7 +126,8 @@ fn measure(services: &Arc<Services>, dirs: &Arc<Dirs>) {
     };
     metrics.partitions.set(count(&|_| true));
     metrics.partitions_leading.set(count(&|partition| partition.leader_epoch().is_some()));
-    metrics.partitions_offline.set(count(&|partition| partition.is_offline()));
+    let unopened = i64::try_from(services.partitions.unopened().len()).unwrap_or(i64::MAX);
+    metrics.partitions_offline.set(count(&|partition| partition.is_offline()) + unopened);
     let image = services.image();
     metrics.partitions_under_replicated.set(count(&|partition| {
         let registered = image.partition(partition.topic.as_str(), partition.index);

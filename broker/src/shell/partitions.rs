@@ -1,9 +1,9 @@
 //! The partitions that have a replica here, as everyone but the owner of the log sees them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use arc_swap::{ArcSwap, Guard};
 use thalweg_model::{ErrorCode, LeaderEpoch, Offset, PartitionIndex, TopicConfig, TopicId, TopicName, TopicPartition};
@@ -54,6 +54,8 @@ pub struct Visible {
 pub struct Partitions {
     topics: ArcSwap<HashMap<TopicName, Arc<LocalTopic>>>,
     names: ArcSwap<HashMap<TopicId, TopicName>>,
+    /// Replicas that should be here and whose logs cannot be opened.
+    unopened: Mutex<BTreeSet<(TopicId, PartitionIndex)>>,
 }
 
 /// The partitions of one topic that are here.
@@ -233,8 +235,22 @@ impl Partitions {
         self.topics.load().values().flat_map(|topic| topic.partitions()).map(Arc::clone).collect()
     }
 
+    /// Replicas that should be here and whose logs cannot be opened, in order.
+    pub fn unopened(&self) -> Vec<(TopicId, PartitionIndex)> {
+        self.unopened_set().iter().copied().collect()
+    }
+
+    pub(super) fn note_unopened(&self, id: TopicId, index: PartitionIndex) {
+        self.unopened_set().insert((id, index));
+    }
+
+    fn unopened_set(&self) -> MutexGuard<'_, BTreeSet<(TopicId, PartitionIndex)>> {
+        self.unopened.lock().expect("no code panics while it holds this lock")
+    }
+
     /// Makes partitions known. Only one task changes the set.
     pub(super) fn add(&self, added: Vec<Arc<Partition>>) {
+        self.unopened_set().retain(|key| added.iter().all(|added| (added.topic_id, added.index) != *key));
         let mut topics = HashMap::clone(&self.topics.load());
         let mut names = HashMap::clone(&self.names.load());
         for partition in added {
@@ -270,6 +286,7 @@ impl Partitions {
 
     /// Forgets one life of a topic; returns the partitions that it had here.
     pub(super) fn remove(&self, name: &TopicName, id: TopicId) -> Vec<Arc<Partition>> {
+        self.unopened_set().retain(|(unopened, _)| *unopened != id);
         let mut topics = HashMap::clone(&self.topics.load());
         if topics.get(name).is_none_or(|topic| topic.id != id) {
             return Vec::new();

@@ -38,6 +38,8 @@ struct Wanted {
     tp: TopicPartition,
     topic_id: TopicId,
     config: TopicConfig,
+    /// Nobody counts on what is here: a damaged log may be put aside and copied anew (REPLICATION G4).
+    is_spare: bool,
 }
 
 impl Reconciler {
@@ -126,7 +128,9 @@ impl Reconciler {
     fn wanted(&self, image: &Image, topic: &TopicName, index: PartitionIndex) -> Option<Wanted> {
         let topic = image.topic(topic.as_str())?;
         let registration = topic.partitions.get(&index)?;
-        let is_here = registration.replicas.contains(&self.services.node_id());
+        let node = self.services.node_id();
+        let is_here = registration.replicas.contains(&node);
+        let is_counted_on = registration.isr.contains(&node) || registration.elr.contains(&node);
         if !is_here || self.services.partitions.partition(topic.name.as_str(), index).is_some() {
             return None;
         }
@@ -134,6 +138,7 @@ impl Reconciler {
             tp: TopicPartition::new(topic.name.clone(), index),
             topic_id: topic.id,
             config: self.services.topic_config(image, topic.name.as_str()),
+            is_spare: registration.replicas.len() > 1 && !is_counted_on && image.index >= self.registered_at,
         })
     }
 
@@ -226,7 +231,12 @@ fn open_one(services: &Services, dirs: &Dirs, wanted: Wanted, found: Option<Foun
             if let Some(other_life) = other {
                 set_aside(other_life);
             }
-            open_or_create(dirs, &wanted, log_config)?
+            let opened = open_or_create(dirs, &wanted, log_config);
+            if opened.is_none() {
+                // The coordinator hears of it with the next heartbeat; then there may be a way out.
+                services.partitions.note_unopened(wanted.topic_id, wanted.tp.partition);
+            }
+            opened?
         }
     };
     let partition = Partition::new(NewPartition {
@@ -254,6 +264,13 @@ fn open_or_create(dirs: &Dirs, wanted: &Wanted, config: LogConfig) -> Option<(Ar
                 return Some((Arc::clone(dir), log));
             }
             Err(OpenError::NotFound { .. } | OpenError::LogDirOffline) => {}
+            Err(error @ OpenError::Corrupt { .. }) if wanted.is_spare => match dir.set_aside_partition(&wanted.tp) {
+                Ok(name) => warn!(tp = %wanted.tp, %error, %name, "a damaged log is set aside and copied anew"),
+                Err(error) => {
+                    error!(tp = %wanted.tp, %error, "a damaged log cannot be set aside");
+                    return None;
+                }
+            },
             Err(error) => {
                 error!(tp = %wanted.tp, %error, "a partition is not served: its log cannot be opened");
                 return None;

@@ -17,7 +17,7 @@ use thalweg_wire::messages::create_topics::{CreatableTopic, CreatableTopicConfig
 use thalweg_wire::messages::fetch::{FetchPartition, FetchTopic, PartitionData, ReplicaState};
 use thalweg_wire::messages::{CreateTopicsRequest, FetchRequest, FetchResponse};
 use thalweg_world::Clock;
-use thalweg_world::disk::{SimDisk, Survival};
+use thalweg_world::disk::{Disk, SimDisk, Survival};
 
 use crate::support::{Client, Cluster, batch, fetch, produce};
 
@@ -464,4 +464,35 @@ async fn a_consumer_reads_in_its_own_rack_what_is_committed() {
     three.until_in_sync("t", 2).await;
     three.until("the watermark", || copy.high_watermark() == Offset(2)).await;
     assert!(!fetch_in_rack(&mut at_follower, "", 1, -1).await.records.unwrap().is_empty());
+}
+
+/// Goal: a damaged replica is copied anew and its files are kept; nobody counts on it meanwhile (FAILURES row 3, G4). Method: a
+/// byte of the first of several batches changes while the broker is down; once with the ISR at its minimum or above, once with
+/// it below, where the damaged replica is one that might have been elected.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_replica_is_set_aside_and_copied_anew() {
+    for dead in [1, 2] {
+        let mut three = Three::start().await;
+        three.topic("t", &[("min.insync.replicas", "2")]).await;
+        three.until_in_sync("t", 3).await;
+        for value in ["a", "b", "c"] {
+            three.produce("t", value).await;
+        }
+        three.same_logs("t").await;
+        let leader = three.leader("t").unwrap();
+        let others: Vec<NodeId> = three.brokers.keys().copied().filter(|id| *id != leader).take(dead).collect();
+        for id in &others {
+            three.kill(*id).await;
+        }
+        three.until_in_sync("t", 3 - dead).await;
+        let disk = three.disks[&others[0]].fork();
+        let segment = std::path::Path::new("/data/t-0/00000000000000000000.log");
+        disk.corrupt(segment, |bytes| bytes[65] ^= 1).unwrap();
+        assert_eq!(three.add(disk).await, others[0]);
+        three.until_in_sync("t", 4 - dead).await;
+        assert_eq!(three.produce("t", "d").await, 3);
+        assert_eq!(batch_count(&three.same_logs("t").await), 4);
+        let names = three.disks[&others[0]].list(std::path::Path::new("/data")).unwrap();
+        assert!(names.iter().any(|entry| entry.name.ends_with("-stray")), "{names:?}");
+    }
 }
