@@ -207,4 +207,4 @@ fn refused(code: ErrorCode, message: String) -> MembersError {
 const LAG_MAX: u64 = 1_000;
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(30);
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
-const TRANSFER_TIMEOUT: Duration = Duration::from_secs(3);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
