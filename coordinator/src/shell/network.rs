@@ -101,6 +101,11 @@ impl Network {
         Ok(channel)
     }
 
+    /// Whether the last call to a node came to nothing.
+    pub fn is_unreachable(&self, id: u64) -> bool {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).unreachable.contains(&id)
+    }
+
     fn reached(&self, id: u64) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if shared.unreachable.remove(&id) {
