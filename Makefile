@@ -54,9 +54,10 @@ test-kafka:
 compat: test-packages release
 	tests/clients/run --light -j3
 
-# Also the clients that are built from source.
+# Also the clients that are built from source, and the test suites of other projects.
 compat-full: test-packages release
 	tests/clients/run -j2
+	tests/suites/run
 
 verify: rocksdb
 	cargo fmt --all --check

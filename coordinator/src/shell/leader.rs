@@ -194,11 +194,8 @@ impl LeaderRunner {
     /// Returns once this node knows everything that earlier leaders committed, and the registries know the cluster and its
     /// coordinators.
     async fn prepare(&self) {
-        let mut is_told = false;
         while let Err(cause) = self.introduce().await {
-            if !std::mem::replace(&mut is_told, true) {
-                warn!(%cause, "leads, and reaches too few other coordinators");
-            }
+            warn!(%cause, "leads, and reaches too few other coordinators");
             tokio::time::sleep(PREPARE_INTERVAL).await;
         }
     }
