@@ -211,7 +211,7 @@ impl Default for HttpSection {
 
 impl Default for LogSection {
     fn default() -> LogSection {
-        LogSection { level: "info,openraft=warn".to_owned(), format: LogFormat::Text }
+        LogSection { level: "info,openraft=error".to_owned(), format: LogFormat::Text }
     }
 }
 
@@ -260,7 +260,7 @@ listen = "127.0.0.1:9644"
 
 [log]
 # error, warn, info, debug, trace, or a filter such as "info,thalweg_broker=debug".
-level = "info,openraft=warn"
+level = "info,openraft=error"
 # text for people, json for machines.
 format = "text"
 

@@ -194,8 +194,11 @@ impl LeaderRunner {
     /// Returns once this node knows everything that earlier leaders committed, and the registries know the cluster and its
     /// coordinators.
     async fn prepare(&self) {
+        let mut is_told = false;
         while let Err(cause) = self.introduce().await {
-            warn!(%cause, "leads, and reaches too few other coordinators");
+            if !std::mem::replace(&mut is_told, true) {
+                warn!(%cause, "leads, and reaches too few other coordinators");
+            }
             tokio::time::sleep(PREPARE_INTERVAL).await;
         }
     }

@@ -113,7 +113,7 @@ impl Members {
     pub async fn transfer_leader(&self, to: Option<u64>) -> Result<u64, MembersError> {
         let me = self.me.node_id;
         let Some(to) = to.or_else(|| self.successor()) else {
-            return Err(refused(ErrorCode::VoterNotFound, "there is no other voter".to_owned()));
+            return Err(refused(ErrorCode::VoterNotFound, "no other voter answers".to_owned()));
         };
         if !self.membership().voter_ids().any(|voter| voter == to) {
             return Err(refused(ErrorCode::VoterNotFound, format!("coordinator {to} is no voter")));
@@ -139,12 +139,13 @@ impl Members {
         self.raft.server_metrics().borrow_watched().membership_config.membership().clone()
     }
 
-    /// Of the other voters the one whose log has come furthest.
+    /// Of the other voters that answer the one whose log has come furthest.
     fn successor(&self) -> Option<u64> {
         let metrics = self.raft.metrics();
         let now = metrics.borrow_watched();
         let voters: BTreeSet<u64> = now.membership_config.membership().voter_ids().collect();
         let others = now.replication.iter().flatten().filter(|(id, _)| **id != self.me.node_id && voters.contains(id));
+        let others = others.filter(|(id, _)| !self.network.is_unreachable(**id));
         others.max_by_key(|(_, matched)| **matched).map(|(id, _)| *id)
     }
 
@@ -207,4 +208,4 @@ fn refused(code: ErrorCode, message: String) -> MembersError {
 const LAG_MAX: u64 = 1_000;
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(30);
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
-const TRANSFER_TIMEOUT: Duration = Duration::from_secs(3);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,6 +1,6 @@
 //! How a coordinator calls the others: gRPC, with connections that are kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::future::Future;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::codec::{log_id_to, vote_to};
 use super::identity::Identity;
@@ -40,6 +40,8 @@ struct Shared {
     channels: BTreeMap<(String, Lane), Channel>,
     /// What each node refused last, so that it is said once.
     refusals: BTreeMap<u64, String>,
+    /// Nodes whose last call failed.
+    unreachable: BTreeSet<u64>,
 }
 
 /// Heartbeats must not wait behind entries, nor entries behind a snapshot.
@@ -99,7 +101,20 @@ impl Network {
         Ok(channel)
     }
 
-    /// A refusal is said once; one that ends this node ends it.
+    /// Whether the last call to a node came to nothing.
+    pub fn is_unreachable(&self, id: u64) -> bool {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).unreachable.contains(&id)
+    }
+
+    fn reached(&self, id: u64) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if shared.unreachable.remove(&id) {
+            info!(coordinator = id, "another coordinator answers again");
+        }
+        shared.refusals.remove(&id);
+    }
+
+    /// A failure is said once, and so is a refusal; one that ends this node ends it.
     fn note(&self, id: u64, status: &Status) {
         if status.metadata().contains_key(SUPERSEDED) {
             self.me.fail(status.message().to_owned());
@@ -109,6 +124,8 @@ impl Network {
             && shared.refusals.insert(id, status.message().to_owned()).as_deref() != Some(status.message())
         {
             warn!(coordinator = id, reason = status.message(), "another coordinator refuses to work with this one");
+        } else if status.code() != Code::FailedPrecondition && shared.unreachable.insert(id) {
+            warn!(coordinator = id, reason = told(status), "another coordinator does not answer");
         }
     }
 
@@ -162,6 +179,7 @@ impl Peer {
         let request = raft::vote_request_to(self.parties(), request, pre_vote);
         let answer = self.client()?.vote(timed(request, option.hard_ttl())).await;
         let answer = answer.map_err(|status| self.failed(&status))?.into_inner();
+        self.network.reached(self.id);
         raft::voted_from(&answer).map_err(|cause| nonsense(&cause))
     }
 }
@@ -177,6 +195,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         let message = raft::append_to(self.parties(), &request);
         let answer = self.client()?.append(timed(message, option.hard_ttl())).await;
         let answer = answer.map_err(|status| self.failed(&status))?.into_inner();
+        self.network.reached(self.id);
         raft::appended_from(&answer, request.prev_log_id.as_ref()).map_err(|cause| nonsense(&cause))
     }
 

@@ -27,6 +27,11 @@ impl Failure {
         Failure { code: 3, message: message.into() }
     }
 
+    /// Nobody answers who could do it.
+    pub fn no_cluster(message: impl Into<String>) -> Failure {
+        Failure { code: 4, message: message.into() }
+    }
+
     /// Nobody answers at `addresses`. `tried` says for how long, and who named them.
     pub fn unreachable(addresses: &str, cause: &str, tried: &str) -> Failure {
         let remedy = if cause.contains("nothing listens") {

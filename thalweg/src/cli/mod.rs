@@ -8,6 +8,7 @@ mod cluster;
 mod completion;
 mod configs;
 mod connect;
+mod coordinator;
 mod doctor;
 mod failure;
 mod group;
@@ -51,6 +52,9 @@ pub enum Command {
     Doctor(doctor::Doctor),
     /// Watch topics, groups, lag, throughput and health on one screen
     Top(top::Top),
+    /// Look at coordinators, add and remove them
+    #[command(subcommand)]
+    Coordinator(coordinator::CoordinatorCommand),
     /// Look at log files on disk, of Thalweg or Apache Kafka; no node needed
     #[command(subcommand)]
     Log(log::LogCommand),
@@ -81,6 +85,7 @@ fn carry_out(command: Command, whole: impl FnOnce() -> clap::Command) -> Result<
         Command::Perf(command) => in_runtime(perf::run(command)),
         Command::Doctor(verb) => in_runtime(verb.run()),
         Command::Top(verb) => in_runtime(verb.run()),
+        Command::Coordinator(command) => in_runtime(coordinator::run(command)),
         Command::Log(command) => log::run(command),
         Command::Profile(command) => profile::run(command),
         Command::Completion(verb) => verb.run(whole()),
@@ -128,6 +133,9 @@ mod tests {
             "topic list --format json",
             "topic describe t --format wide",
             "group describe g -b a:1",
+            "coordinator list --format json --coordinators a:1,b:1",
+            "coordinator add 4@d.example:9093",
+            "coordinator transfer",
             "group describe g --format yaml",
             "group seek g --to -10 -n",
             "group seek g --to 2026-01-31T12:00 -t a:0,1 -t b --live",
@@ -161,6 +169,9 @@ mod tests {
             "topic",
             "topic produce",
             "topic produce t -H a",
+            "coordinator add d.example:9093",
+            "coordinator remove",
+            "coordinator remove 0",
             "topic produce t -z brotli",
             "topic produce t -p -1",
             "topic consume t -o sometime",
