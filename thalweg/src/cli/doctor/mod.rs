@@ -90,7 +90,7 @@ async fn examine_broker(admin: &Admin, broker: &BrokerInfo) -> Result<Vec<Findin
         ) => Ok(vec![Finding::bad(
             &about,
             format!("clients are told to connect to {}, and that does not work from here: {error}", broker.address()),
-            "set broker.advertised to an address that clients can reach",
+            "start it if it is down; else set broker.advertised to an address that clients can reach",
         )]),
         Err(error) => Err(error.into()),
     }

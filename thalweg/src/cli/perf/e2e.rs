@@ -60,8 +60,9 @@ impl EndToEnd {
         let mut latencies = Latencies::new()?;
         let consuming = self.consume(&mut consumer, mark, times, &mut latencies);
         let (produced, record_count) = tokio::join!(producing, consuming);
-        let (record_count, waited) = record_count?;
+        // What kept records from being written is also why none came.
         produced?;
+        let (record_count, waited) = record_count?;
         let took = started.elapsed();
         let offered = Duration::from_secs_f64(self.records as f64 / self.rate as f64);
         let is_steady = took < offered + Duration::from_secs(1);
