@@ -94,14 +94,15 @@ impl Session {
         out: &mut Vec<Effect>,
     ) {
         let id = NodeId(request.broker_id);
-        let live = self.brokers.0.get(&id).is_some_and(|session| session.deadline > now);
-        if let Some(stored) = machine.state().broker(id).filter(|_| live)
+        let live = self.brokers.0.get(&id).filter(|session| session.deadline > now);
+        if let Some(stored) = machine.state().broker(id).filter(|stored| !stored.fenced)
+            && let Some(session) = live
             && stored.incarnation != request.incarnation
-            && !took_over(stored, &request)
+            && (session.hearing == Hearing::Open || !took_over(stored, &request))
         {
             let message = format!(
-                "broker {id} is alive in another process with other log directories; \
-                 give this one an id of its own, or stop the other"
+                "broker {id} is alive in another process; stop that one, or give this one an id and log directories of its \
+                 own: a copy of another broker's directories is no broker of its own"
             );
             let answer = RegisterBrokerResponse {
                 error: Some(error(ErrorCode::DuplicateBrokerRegistration, message)),
@@ -371,8 +372,9 @@ fn offline(request: &BrokerHeartbeatRequest, stored: &BrokerRecord) -> Option<Ta
     })
 }
 
-/// Whether the newcomer holds the very directories of the life before. It locks them, so that life has ended; this is how
-/// a broker that was killed comes back without waiting for its lease to run out. Fencing early is always safe.
+/// Whether the newcomer holds the very directories of the life before. It locks them, so that life has ended, unless they are
+/// copies; then the life before is still heard. This is how a broker that was killed comes back without waiting for its lease
+/// to run out. Fencing early is always safe.
 fn took_over(stored: &BrokerRecord, request: &RegisterBrokerRequest) -> bool {
     let holds = |id: &bytes::Bytes| request.log_dirs.iter().any(|dir| dir.dir_id == *id);
     request.incarnation > stored.incarnation && !stored.log_dir_ids.is_empty() && stored.log_dir_ids.iter().all(holds)

@@ -111,12 +111,17 @@ fn another_process_is_refused_while_the_first_lives_but_the_same_storage_is_not(
     assert_eq!(code(&leader.register(stranger.clone()).error), 101);
     let again = leader.register(registration(1, 1));
     assert_eq!((code(&again.error), again.broker_epoch), (0, one.broker_epoch), "the same request, the same answer");
+    assert_eq!(code(&leader.register(registration(1, 2)).error), 101, "on a copy: the first is still heard");
+    leader.event(Event::ConnectionLost(life(&one)));
     let next = leader.register(registration(1, 2));
     assert_eq!(code(&next.error), 0, "it holds the lock on the directories, so the first has ended");
     assert!(next.broker_epoch > one.broker_epoch);
     let stale = leader.beat(one);
     assert_eq!((code(&stale.error), stale.fenced), (77, true));
     assert_eq!(code(&leader.register(registration(1, 1)).error), 101, "an older life");
+    let known = beat(&next);
+    assert!(!leader.beat(known).fenced);
+    assert_eq!(code(&leader.register(RegisterBrokerRequest { incarnation: 3, ..stranger.clone() }).error), 101);
     leader.pass_ms(9_000);
     let stranger = RegisterBrokerRequest { incarnation: 3, ..stranger };
     assert_eq!(code(&leader.register(stranger).error), 0, "its lease is over");
