@@ -238,20 +238,33 @@ fn why_kept_names_the_rule_of_every_segment() {
 }
 
 /// Goal: the rate of reading comes from commits, that of writing from the log, and they give the time until drained.
+///
+/// Both rates are of the last minute: a machine that took longer than that for a round shows what it should, and the round
+/// is done again.
 #[test]
 fn describe_estimates_when_a_group_has_caught_up() {
-    let Some((_node, cli)) = node_with(1_000) else { return };
-    let quiet = cli.json("group seek g --to 0 -t t:0");
-    assert_eq!(quiet[0]["to"], 0);
-    assert_eq!(cli.json("group describe g")[0]["drained_in_ms"], json!(null), "nobody reads");
-    cli.ok("group seek g --to 400 -t t:0");
-    let group = cli.json("group describe g")[0].clone();
-    assert!(group["read_rate"].as_f64().unwrap() > 17.0, "400 in a moment: {group}");
-    assert!((group["write_rate"].as_f64().unwrap() - 1_000.0 / 60.0).abs() < 0.01, "1000 within the minute: {group}");
-    assert!(group["drained_in_ms"].as_i64().unwrap() > 0);
-    assert!(cli.ok("group describe g").out.contains("in about "));
-    cli.ok("group seek g --to latest -t t:0");
-    assert_eq!(cli.json("group describe g")[0]["drained_in_ms"], 0);
+    for _ in 0..5 {
+        let started = Instant::now();
+        let Some((_node, cli)) = node_with(1_000) else { return };
+        cli.ok("group seek g --to 0 -t t:0");
+        let quiet = cli.json("group describe g")[0].clone();
+        cli.ok("group seek g --to 400 -t t:0");
+        let group = cli.json("group describe g")[0].clone();
+        let text = cli.ok("group describe g").out;
+        if started.elapsed().as_secs() > 50 {
+            continue;
+        }
+        assert_eq!(quiet["drained_in_ms"], json!(null), "nobody reads");
+        assert!(group["read_rate"].as_f64().unwrap() > 400.0 / 51.0, "{group}");
+        assert!((group["write_rate"].as_f64().unwrap() - 1_000.0 / 60.0).abs() < 0.01, "{group}");
+        let is_faster = group["read_rate"].as_f64() > group["write_rate"].as_f64();
+        assert_eq!(group["drained_in_ms"].as_i64().is_some_and(|ms| ms > 0), is_faster, "{group}");
+        assert!(text.contains("/s against "), "{text}");
+        cli.ok("group seek g --to latest -t t:0");
+        assert_eq!(cli.json("group describe g")[0]["drained_in_ms"], 0);
+        return;
+    }
+    panic!("no round was over within a minute");
 }
 
 /// Goal: the figures are of what happened. Method: counts, bytes and times that the command line itself bounds.
