@@ -6,6 +6,7 @@ pub mod epoch;
 pub mod error_code;
 pub mod ids;
 pub mod invariant;
+pub mod mutant;
 pub mod offset;
 pub mod partition;
 pub mod time;
