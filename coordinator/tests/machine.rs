@@ -460,6 +460,26 @@ fn registrations_are_idempotent_monotone_and_bound_to_the_cluster() {
     assert_eq!((given, register(unnamed).broker_id), (2, 2), "asked again by the same storage");
 }
 
+/// Goal: a broker whose disk was replaced comes back, and does not pass for one that has its records. Method: the new
+/// directories have counted no life, as many as the coordinator knows, or fewer.
+#[test]
+fn a_replaced_disk_counts_its_lives_anew_and_is_taken_for_empty() {
+    for known in [1, 5] {
+        let mut cluster = Cluster::new(3);
+        let first = registered(cluster.apply(register(registration(1, known))).0);
+        cluster.unfence(&first);
+        cluster.create_one(configured("t", 3, &[("min.insync.replicas", "3")]));
+        let log_dirs = vec![LogDir { dir_id: vec![77; 16].into(), ..LogDir::default() }];
+        let replaced = RegisterBrokerRequest { log_dirs, ..registration(1, 1) };
+        let answer = registered(cluster.apply(register(replaced.clone())).0);
+        assert!(answer.broker_epoch > first.broker_epoch, "{answer:?}");
+        let partition = cluster.partition("t", 0);
+        assert_eq!((partition.isr, partition.elr, partition.lost), (vec![2, 3], vec![], vec![1]));
+        let again = registered(cluster.apply(register(replaced)).0);
+        assert_eq!(again.broker_epoch, answer.broker_epoch, "asked again by the same storage");
+    }
+}
+
 #[test]
 fn two_lives_in_one_entry_get_two_epochs() {
     let mut cluster = Cluster::new(1);

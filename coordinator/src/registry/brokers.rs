@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use thalweg_model::{Durability, ErrorCode, NodeId, TopicId};
+use thalweg_model::{Durability, ErrorCode, NodeId, TopicId, mutant};
 use thalweg_proto::v1::record::Kind;
 use thalweg_proto::v1::{BrokerRecord, Record, RegisterBrokerRequest, RegisterBrokerResponse};
 
@@ -32,8 +32,9 @@ pub fn register(state: &State, context: &Context, request: &RegisterBrokerReques
         id => NodeId(id),
     };
     let stored = state.broker(id);
-    if let Some(stored) = stored {
-        if request.incarnation < stored.incarnation {
+    // Numbers of lives are kept in the directories: those of others, such as a replaced disk's, say nothing about these.
+    if let Some(stored) = stored.filter(|stored| is_same_storage(stored, request) || mutant!("lives-per-storage")) {
+        if request.incarnation < stored.incarnation && !mutant!("incarnation-order") {
             let message = format!(
                 "broker {id} has registered its life number {} already, this is number {}; \
                  it is an older process or a restored copy of its directory",
@@ -157,7 +158,7 @@ fn take_out(state: &State, context: &Context, id: NodeId, disks: Disks) -> Vec<R
             continue;
         }
         let isr = without(&partition.isr, id);
-        let doubtful = if doubtful { vec![id] } else { Vec::new() };
+        let doubtful = if doubtful && !mutant!("doubtful-excluded") { vec![id] } else { Vec::new() };
         let rules = rules(state, context, topic, partition, &eligible);
         records.extend(changed(topic, index, partition, partition.change_losing(&isr, &doubtful, rules).ok()));
     }
@@ -221,22 +222,26 @@ fn validate(state: &State, request: &RegisterBrokerRequest) -> Result<(), thalwe
 
 /// The id that this storage had before, so that a repeated request gets one id; else a new one, never used before.
 fn id_for(state: &State, request: &RegisterBrokerRequest) -> NodeId {
-    let has_dirs = |stored: &BrokerRecord| request.log_dirs.iter().any(|dir| stored.log_dir_ids.contains(&dir.dir_id));
-    if let Some((id, _)) = state.brokers().find(|(_, stored)| has_dirs(stored)) {
+    if let Some((id, _)) = state.brokers().find(|(_, stored)| is_same_storage(stored, request)) {
         return id;
     }
     NodeId(state.brokers().map(|(id, _)| id.0).max().map_or(1, |id| id.saturating_add(1)))
 }
 
+/// Whether the registration comes from directories that the stored life had, at least one of them.
+pub fn is_same_storage(stored: &BrokerRecord, request: &RegisterBrokerRequest) -> bool {
+    request.log_dirs.iter().any(|dir| stored.log_dir_ids.contains(&dir.dir_id))
+}
+
 fn classify(stored: &BrokerRecord, request: &RegisterBrokerRequest) -> Disks {
     let here = |id: &Bytes| request.log_dirs.iter().any(|dir| dir.dir_id == *id);
-    if !stored.log_dir_ids.iter().all(here) {
+    if !stored.log_dir_ids.iter().all(here) && !mutant!("wiped-check") {
         return Disks::Wiped;
     }
     let rebooted = request.boot_id != stored.boot_id;
     let lossy = request.log_dirs.iter().filter(|dir| stored.log_dir_ids.contains(&dir.dir_id)).any(|dir| {
         let clean = dir.clean && dir.clean_broker_epoch == stored.epoch;
-        dir.io_error || (rebooted && !clean)
+        (dir.io_error || (rebooted && !clean)) && !mutant!("lossy-check")
     });
     if lossy { Disks::Lossy } else { Disks::Safe }
 }

@@ -1,6 +1,6 @@
 //! Who is in sync, who may lead, who leads: pure rules of one partition (REPLICATION 3.4).
 
-use thalweg_model::{LeaderEpoch, NodeId, PartitionEpoch};
+use thalweg_model::{LeaderEpoch, NodeId, PartitionEpoch, mutant};
 use thalweg_proto::v1::PartitionRecord;
 
 /// A partition as the coordinator sees it (REPLICATION 3.1).
@@ -151,19 +151,21 @@ impl Partition {
             self.lost.retain(|id| !isr.contains(id));
             let lost = &self.lost;
             let candidates = self.elr.iter().chain(&self.isr).copied();
-            self.elr = sorted(candidates.filter(|id| !isr.contains(id) && !lost.contains(id)));
+            let stays = |id: &NodeId| !isr.contains(id) && !lost.contains(id) && !mutant!("elr-kept");
+            self.elr = sorted(candidates.filter(stays));
         }
         self.isr = isr;
     }
 
     fn elect(&mut self, rules: Rules<'_>) {
-        let eligible = |id: &NodeId| (rules.is_eligible)(*id);
+        let eligible = |id: &NodeId| (rules.is_eligible)(*id) || mutant!("elect-the-unfenced");
         if self.leader.is_some_and(|leader| self.isr.contains(&leader) && eligible(&leader)) {
             return;
         }
         self.leader = self.replicas.iter().copied().find(|id| self.isr.contains(id) && eligible(id));
         if self.leader.is_none() && self.isr.is_empty() {
-            self.leader = self.replicas.iter().copied().find(|id| self.elr.contains(id) && eligible(id));
+            let candidate = |id: &NodeId| self.elr.contains(id) || mutant!("elect-the-eligible");
+            self.leader = self.replicas.iter().copied().find(|id| candidate(id) && eligible(id));
             if let Some(leader) = self.leader {
                 self.set_isr(vec![leader], rules.min_isr);
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use thalweg_model::{ErrorCode, NodeId, PartitionEpoch, TopicId};
+use thalweg_model::{ErrorCode, NodeId, PartitionEpoch, TopicId, mutant};
 use thalweg_proto::v1::{AlterIsrRequest, AlterIsrResponse, IsrMember, KafkaError, PartitionIsr, PartitionIsrResult};
 use thalweg_proto::v1::{BrokerRecord, Record};
 
@@ -88,14 +88,14 @@ fn check(partition: &Partition, sender: NodeId, wanted: &PartitionIsr) -> Result
         );
         return Err(error(ErrorCode::NotController, message));
     }
-    if wanted.leader_epoch < leader_epoch {
+    if wanted.leader_epoch < leader_epoch && !mutant!("leader-epoch-in-proposal") {
         let message = format!("the leader epoch is {leader_epoch}, not {}", wanted.leader_epoch);
         return Err(error(ErrorCode::FencedLeaderEpoch, message));
     }
     if partition.leader != Some(sender) {
         return Err(error(ErrorCode::InvalidRequest, format!("broker {sender} does not lead this partition")));
     }
-    if wanted.partition_epoch < partition_epoch {
+    if wanted.partition_epoch < partition_epoch && !mutant!("partition-epoch-cas") {
         let message = format!("the partition epoch is {partition_epoch}, not {}", wanted.partition_epoch);
         return Err(error(ErrorCode::InvalidUpdateVersion, message));
     }
@@ -121,7 +121,9 @@ fn judge(state: &State, context: &Context, topic: TopicId, partition: &Partition
         return Verdict::Refused(error(ErrorCode::InvalidRequest, message));
     }
     if let Some(reason) = entering.clone().find_map(|member| unfit(state, member)) {
-        let next = Partition { partition_epoch: next_epoch(partition), ..partition.clone() };
+        let partition_epoch =
+            if mutant!("partition-epoch-on-refusal") { partition.partition_epoch } else { next_epoch(partition) };
+        let next = Partition { partition_epoch, ..partition.clone() };
         return Verdict::Ineligible(next, error(ErrorCode::IneligibleReplica, reason));
     }
     let eligible = |id| state.is_eligible(id);
@@ -157,11 +159,10 @@ fn spared(mut isr: Vec<NodeId>, rules: Rules<'_>) -> Vec<NodeId> {
 fn unfit(state: &State, member: &IsrMember) -> Option<String> {
     let id = member.broker_id;
     let standing = |broker: &BrokerRecord| match broker {
-        BrokerRecord { epoch, .. } if *epoch != member.broker_epoch => Some(format!(
-            "broker {id} has registered at epoch {epoch}, what the leader counted was {}",
-            member.broker_epoch
-        )),
-        BrokerRecord { fenced: true, .. } => Some(format!("broker {id} is fenced")),
+        BrokerRecord { epoch, .. } if *epoch != member.broker_epoch && !mutant!("broker-epoch-at-join") => Some(
+            format!("broker {id} has registered at epoch {epoch}, what the leader counted was {}", member.broker_epoch),
+        ),
+        BrokerRecord { fenced: true, .. } if !mutant!("fenced-at-join") => Some(format!("broker {id} is fenced")),
         BrokerRecord { shutting_down: true, .. } => Some(format!("broker {id} is shutting down")),
         BrokerRecord { .. } => None,
     };

@@ -11,7 +11,7 @@ use thalweg_proto::v1::{
 };
 
 use super::{Effect, Life, Purpose, Reply, Session, Ticket};
-use crate::registry::brokers::needs;
+use crate::registry::brokers::{is_same_storage, needs};
 use crate::registry::offline::has_any;
 use crate::registry::state::State;
 use crate::registry::{Machine, Outcome, error, ok};
@@ -97,7 +97,7 @@ impl Session {
         let live = self.brokers.0.get(&id).filter(|session| session.deadline > now);
         if let Some(stored) = machine.state().broker(id).filter(|stored| !stored.fenced)
             && let Some(session) = live
-            && stored.incarnation != request.incarnation
+            && !(stored.incarnation == request.incarnation && is_same_storage(stored, &request))
             && (session.hearing == Hearing::Open || !took_over(stored, &request))
         {
             let message = format!(

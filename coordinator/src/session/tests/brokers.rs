@@ -109,6 +109,8 @@ fn another_process_is_refused_while_the_first_lives_but_the_same_storage_is_not(
         ..registration(1, 2)
     };
     assert_eq!(code(&leader.register(stranger.clone()).error), 101);
+    let twin = RegisterBrokerRequest { incarnation: 1, ..stranger.clone() };
+    assert_eq!(code(&leader.register(twin).error), 101, "as many lives, but in other directories");
     let again = leader.register(registration(1, 1));
     assert_eq!((code(&again.error), again.broker_epoch), (0, one.broker_epoch), "the same request, the same answer");
     assert_eq!(code(&leader.register(registration(1, 2)).error), 101, "on a copy: the first is still heard");
