@@ -8,7 +8,7 @@
 //! One fetch stands at a time. An answer to any other one is ignored, however well it seems to fit: a delayed "diverging"
 //! would cut off what was copied since (F1).
 
-use thalweg_model::{ErrorCode, LeaderEpoch, NodeId, Offset};
+use thalweg_model::{ErrorCode, LeaderEpoch, NodeId, Offset, mutant};
 
 use super::replica::LogEnds;
 
@@ -125,7 +125,8 @@ impl Follower {
         log: LogEnds,
         end_of_epoch: impl FnOnce(LeaderEpoch) -> Option<(LeaderEpoch, Offset)>,
     ) -> FollowerAction {
-        let Some((_, position)) = self.asked.filter(|(asked, _)| *asked == id) else { return FollowerAction::Ignore };
+        let is_asked = |asked: &(FetchId, FetchPosition)| asked.0 == id || mutant!("fetch-matches");
+        let Some((_, position)) = self.asked.filter(is_asked) else { return FollowerAction::Ignore };
         self.asked = None;
         if position.fetch_offset != log.log_end_offset {
             return FollowerAction::Ignore;
@@ -138,8 +139,10 @@ impl Follower {
                 // What we have of that epoch may end earlier than the leader's share of it.
                 let own = end_of_epoch(epoch).map_or(end_offset, |(_, end)| end);
                 let to = end_offset.min(own);
-                // Where nothing of ours stays, nothing of the leader's is to be left out.
-                if to > log.log_start_offset {
+                // Below our start are records that were committed and deleted: an empty log keeps its place above them, else
+                // its next leader could give their offsets away again. Only where the leader lacks some of them, too, is
+                // nothing of the leader's to be left out.
+                if to > log.log_start_offset || (to == log.log_start_offset && !mutant!("place-of-deleted")) {
                     FollowerAction::TruncateTo(to)
                 } else {
                     FollowerAction::StartAt(log_start_offset.max(Offset::ZERO))

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use thalweg_model::{BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch};
+use thalweg_model::{BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, mutant};
 
 /// A leader's view of its ISR within one leader epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,8 @@ impl Isr {
     /// The agreed ISR and whoever is proposed: a member that the coordinator may have accepted counts at once. Else:
     /// 1. it accepts broker 2, we have not heard; 2. we ack without 2; 3. we crash; 4. broker 2 leads without the record.
     pub fn maximal(&self) -> impl Iterator<Item = NodeId> + '_ {
-        let proposed = self.pending.iter().flat_map(|pending| &pending.proposal.isr).map(|member| member.id);
+        let counted = self.pending.iter().filter(|_| !mutant!("maximal-isr"));
+        let proposed = counted.flat_map(|pending| &pending.proposal.isr).map(|member| member.id);
         self.agreed.iter().copied().chain(proposed.filter(|id| !self.agreed.contains(id)))
     }
 
@@ -115,6 +116,9 @@ impl Isr {
                 ProposalAnswer::Decided => Progress::AwaitingMetadata,
                 ProposalAnswer::Retry => Progress::Due,
             };
+            if answer == ProposalAnswer::Decided && mutant!("partition-epoch-on-refusal") {
+                self.pending = None;
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use thalweg_model::{BrokerEpoch, ErrorCode, LeaderEpoch, MonoTime, NodeId, Offset};
+use thalweg_model::{BrokerEpoch, ErrorCode, LeaderEpoch, MonoTime, NodeId, Offset, mutant};
 
 use super::follower::{EpochEnd, FetchPosition};
 use super::image::{BrokerImage, PartitionImage};
@@ -152,7 +152,7 @@ impl Leader {
         log: LogEnds,
         end_of_epoch: impl FnOnce(LeaderEpoch) -> Option<(LeaderEpoch, Offset)>,
     ) -> Result<FetchVerdict, ErrorCode> {
-        if fetch.leader_epoch != self.epoch {
+        if fetch.leader_epoch != self.epoch && !mutant!("leader-epoch-on-fetch") {
             let is_old = fetch.leader_epoch < self.epoch;
             return Err(if is_old { ErrorCode::FencedLeaderEpoch } else { ErrorCode::UnknownLeaderEpoch });
         }
@@ -161,7 +161,7 @@ impl Leader {
         }
         let known = self.followers.get(&follower.id).copied();
         let last_life = known.and_then(|progress| progress.fetched).map(|fetched| fetched.broker_epoch);
-        if last_life.is_some_and(|last| follower.broker_epoch < last) {
+        if last_life.is_some_and(|last| follower.broker_epoch < last) && !mutant!("stale-life-fetch") {
             return Err(ErrorCode::StaleBrokerEpoch);
         }
         if fetch.fetch_offset < log.log_start_offset {
@@ -189,7 +189,7 @@ impl Leader {
 
     /// The least counted offset of the maximal ISR, where `own` is the leader's; `None` while it must not move (L4).
     pub fn committed(&self, own: Offset) -> Option<Offset> {
-        if !self.has_min_isr() {
+        if !self.has_min_isr() && !mutant!("strict-min-isr") {
             return None;
         }
         let counted = |id: NodeId| {
@@ -227,7 +227,12 @@ impl Leader {
             };
             self.isr.propose(proposal);
         }
-        self.isr.take_due()
+        let mut due = self.isr.take_due();
+        if mutant!("identical-retry") {
+            let life = |id: &NodeId| by.brokers.get(id).map_or(BrokerEpoch::NONE, |broker| broker.epoch);
+            due.iter_mut().flat_map(|due| &mut due.isr).for_each(|member| member.broker_epoch = life(&member.id));
+        }
+        due
     }
 
     /// See [`Isr::answered`].
@@ -275,8 +280,10 @@ impl Leader {
     fn may_join(&self, id: NodeId, high_watermark: Offset, by: Judgement<'_>) -> Option<BrokerEpoch> {
         let fetched = self.followers.get(&id)?.fetched?;
         let broker = by.brokers.get(&id)?;
-        let is_eligible = !broker.fenced && !broker.shutting_down && broker.epoch == fetched.broker_epoch;
-        let has_all = fetched.counted >= high_watermark && fetched.counted >= self.epoch_start_offset;
+        let is_same_life = broker.epoch == fetched.broker_epoch || mutant!("broker-epoch-at-join");
+        let is_eligible = !broker.fenced && !broker.shutting_down && is_same_life;
+        let has_committed = fetched.counted >= high_watermark || mutant!("watermark-at-join");
+        let has_all = has_committed && (fetched.counted >= self.epoch_start_offset || mutant!("epoch-start-at-join"));
         (is_eligible && has_all).then_some(fetched.broker_epoch)
     }
 
@@ -328,6 +335,9 @@ fn diverging(
     if asked == LeaderEpoch::NONE {
         // An empty log agrees with any other. One that begins beyond our end must not leave out what we have.
         return is_beyond.then_some(EpochEnd { epoch: asked, end_offset: log.log_start_offset });
+    }
+    if mutant!("truncation-by-epoch") {
+        return is_beyond.then_some(EpochEnd { epoch: asked, end_offset: log.log_end_offset });
     }
     let (epoch, end) = end_of_epoch(asked).unwrap_or((asked, log.log_end_offset));
     let diverges = epoch < asked || end < fetch.fetch_offset || is_beyond;

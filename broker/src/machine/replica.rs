@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use thalweg_model::invariant::InvariantId;
-use thalweg_model::{Durability, ErrorCode, LeaderEpoch, MonoTime, NodeId, Offset, PartitionEpoch, check};
+use thalweg_model::{Durability, ErrorCode, LeaderEpoch, MonoTime, NodeId, Offset, PartitionEpoch, check, mutant};
 
 use super::follower::{FetchAnswer, FetchId, FetchPosition, Follower, FollowerAction};
 use super::image::{BrokerImage, PartitionImage};
@@ -136,6 +136,7 @@ impl Replica {
     /// K of this replica: below it, records may be counted (REPLICATION 3.1).
     pub fn counted(&self) -> Offset {
         match self.settings.durability {
+            Durability::Flushed if mutant!("flush-gate") => self.log_end_offset,
             Durability::Flushed => self.flushed_offset,
             Durability::Replicated => self.log_end_offset,
         }
@@ -145,7 +146,7 @@ impl Replica {
     pub fn registered(&mut self, now: MonoTime, registration: &PartitionImage) -> Change {
         let news = (registration.leader_epoch, registration.partition_epoch);
         let is_news = self.known.is_none_or(|(epoch, partition_epoch)| news.0 >= epoch && news.1 > partition_epoch);
-        if !is_news || self.role == Role::Offline {
+        if (!is_news && !mutant!("newer-registrations-only")) || self.role == Role::Offline {
             return Change::Nothing;
         }
         let is_epoch_new = self.known.is_none_or(|(epoch, _)| news.0 > epoch);

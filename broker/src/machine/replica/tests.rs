@@ -532,6 +532,20 @@ fn a_follower_below_the_leaders_start_begins_anew_there() {
     assert_eq!((position.fetch_offset, position.last_fetched_epoch), (Offset(7), LeaderEpoch::NONE));
 }
 
+/// Goal: offsets of records that were committed and deleted are never given away again. Method: the leader has not heard
+/// that they are deleted, and has nothing of what the follower holds above them (simulator seed 607).
+#[test]
+fn a_log_whose_every_record_diverges_stays_empty_above_what_was_deleted() {
+    let mut node = Node::with(2, settings(Durability::Replicated, 1), &[0; 9]);
+    node.registered(&registration(1, 1, 1, &[1, 2]));
+    node.replica.log_started(Offset(5));
+    let (id, _) = node.replica.next_fetch(Offset(5), Some(LeaderEpoch(0))).unwrap();
+    let end = EpochEnd { epoch: LeaderEpoch(0), end_offset: Offset(5) };
+    let answer = FetchAnswer::Diverging { end, log_start_offset: Offset::ZERO };
+    let action = node.replica.fetch_answered(id, answer, Offset(5), |epoch| Some((epoch, Offset(9))));
+    assert_eq!(action, FollowerAction::TruncateTo(Offset(5)));
+}
+
 /// Goal: a follower that lost everything is never left with a hole. Method: its empty log begins beyond the leader's end.
 #[test]
 fn an_empty_log_beyond_the_leaders_end_begins_at_the_leaders_start() {
