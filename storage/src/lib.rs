@@ -43,4 +43,6 @@ pub use log_dir::{CleanStop, DirIdentity, FoundPartition, LogDir, LogDirConfig};
 pub use log_reader::{LogSlice, ReadView, TimestampOffset};
 pub use meta_properties::MetaProperties;
 pub use partition_log::{DeletedSegment, PartitionLog, ProducerInfo};
+pub use producer_state::{Marker, ProducedBatch, ProducerState, Verdict};
+pub use recent_batches::StoredBatch;
 pub use txn_index::AbortedTxn;

@@ -13,7 +13,7 @@ use crate::txn_index::AbortedTxn;
 
 /// Every producer that a log remembers, and its transactions that are not decided below the high watermark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ProducerState {
+pub struct ProducerState {
     pub(crate) producers: BTreeMap<ProducerId, Producer>,
     /// Producers by their last touch; the front is the one to forget first. `log_time` grows along it.
     pub(crate) by_age: BTreeSet<(Offset, ProducerId)>,
@@ -45,7 +45,7 @@ pub(crate) struct Producer {
 
 /// What the state has to know of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ProducedBatch {
+pub struct ProducedBatch {
     pub producer_id: ProducerId,
     pub producer_epoch: ProducerEpoch,
     pub base_sequence: i32,
@@ -58,14 +58,14 @@ pub(crate) struct ProducedBatch {
 
 /// A transaction's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Marker {
+pub struct Marker {
     pub committed: bool,
     pub coordinator_epoch: i32,
 }
 
 /// What to do with a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     Append,
     /// It is here already.
     Duplicate(StoredBatch),

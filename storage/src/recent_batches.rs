@@ -16,7 +16,7 @@ pub(crate) struct RecentBatches {
 
 /// A stored batch, as far as a repeat of it must be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StoredBatch {
+pub struct StoredBatch {
     /// Never negative.
     pub last_sequence: i32,
     pub last_offset: Offset,
