@@ -2,12 +2,14 @@
 # make test     every test, from a clean machine (system packages and RocksDB are taken care of)
 # make compat   unmodified Kafka clients against a node, one table       make compat-full   also what takes an hour: see docs/COMPAT.md
 # make verify   format, lints, architecture rules; changes nothing          make fix    what verify can mend
+# make sim      SIM_SEEDS (10000) simulated clusters, every invariant at every step: see docs/SIMULATION.md
 # make fuzz     each fuzz target for FUZZ_SECONDS (60)                      make bench  figures beside the machine's bare loops
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: run build test-packages release test test-fast test-kafka compat compat-full verify fix fuzz bench rocksdb packages help
+.PHONY: run build test-packages release test test-fast test-kafka compat compat-full verify fix sim fuzz bench rocksdb packages help
 
 FUZZ_SECONDS ?= 60
+SIM_SEEDS ?= 10000
 REAL_WORK_LINES ?= 100000
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Asked anew for each recipe: on a fresh machine the compiler, which the folder is named by, comes with `packages`.
@@ -16,7 +18,7 @@ export ROCKSDB_STATIC := 1
 export THALWEG_BIN ?= $(abspath $(TARGET)/release/thalweg)
 
 help:
-	@sed -n '1,5s/^# //p' Makefile
+	@sed -n '1,6s/^# //p' Makefile
 
 packages:
 	@deploy/system-packages
@@ -67,6 +69,9 @@ verify: rocksdb
 fix: rocksdb
 	cargo fmt --all
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+sim: packages
+	cargo run -p thalweg-sim -- --seeds $(SIM_SEEDS)
 
 fuzz:
 	fuzz/run $(FUZZ_SECONDS)

@@ -1,0 +1,438 @@
+//! The invariants of replication, looked at with open eyes: every step, on the state itself (numbers as in docs/INVARIANTS.md).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use thalweg_coordinator::registry::election::Partition;
+use thalweg_model::{Durability, LeaderEpoch, NodeId, Offset, ProducerId};
+use thalweg_proto::v1::RegisterBrokerRequest;
+
+use crate::broker::Doubt;
+use crate::hosting::Waiting;
+use crate::log::{SimLog, SimRecord};
+use crate::plan::{Acks, Plan};
+use crate::world::World;
+
+/// A rule that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// 0: a rule of the simulator itself, or a panic in a machine.
+    pub invariant: u8,
+    pub message: String,
+}
+
+/// What is known from the outside, and what was seen so far.
+pub struct Checker {
+    violation: Option<Violation>,
+    watched: Vec<Watched>,
+    min_isr: usize,
+    durability: Durability,
+}
+
+struct Watched {
+    /// `Commit`: what was exposed first at each offset.
+    commit: Vec<SimRecord>,
+    /// By offset: every epoch that any log ever held there, with what stands for its prefix.
+    prefixes: Vec<Vec<(LeaderEpoch, u64)>>,
+    /// The next sequence of each idempotent producer, as far as it is committed.
+    sequences: BTreeMap<ProducerId, i32>,
+    /// Who acted as leader in each epoch.
+    leaders: BTreeMap<LeaderEpoch, usize>,
+    /// The registration after the last command.
+    registered: Option<Partition>,
+    /// Replicas that a disk event has hit and that were not in sync since; what the budget counts.
+    damaged: Vec<bool>,
+}
+
+impl Checker {
+    pub fn new(plan: &Plan) -> Checker {
+        let watched = || Watched {
+            commit: Vec::new(),
+            prefixes: Vec::new(),
+            sequences: BTreeMap::new(),
+            leaders: BTreeMap::new(),
+            registered: None,
+            damaged: vec![false; plan.broker_count],
+        };
+        Checker {
+            violation: None,
+            watched: (0..plan.partition_count).map(|_| watched()).collect(),
+            min_isr: plan.min_isr,
+            durability: plan.durability,
+        }
+    }
+
+    /// The first violation counts.
+    pub fn fail(&mut self, invariant: u8, message: String) {
+        self.violation.get_or_insert(Violation { invariant, message });
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.violation.is_some()
+    }
+
+    pub fn take_violation(&mut self) -> Option<Violation> {
+        self.violation.take()
+    }
+
+    pub fn committed_count(&self) -> u64 {
+        self.watched.iter().map(|watched| watched.commit.len() as u64).sum()
+    }
+
+    pub fn committed(&self, partition: usize) -> Offset {
+        Offset(self.watched[partition].commit.len() as i64)
+    }
+
+    /// What may be counted of a log, dead or alive (K).
+    fn counted(&self, log: &SimLog) -> Offset {
+        match self.durability {
+            Durability::Flushed => log.flushed(),
+            Durability::Replicated => log.end(),
+        }
+    }
+
+    /// A disk event of the broker hits these logs of its.
+    pub fn damage(&mut self, broker: usize) {
+        self.watched.iter_mut().for_each(|watched| watched.damaged[broker] = true);
+    }
+
+    /// Whether one more disk event is within what replication promises to survive (REPLICATION 3.8): fewer than min ISR
+    /// at a time.
+    pub fn may_damage(&self, broker: usize) -> bool {
+        self.watched.iter().all(|watched| {
+            let is_replica =
+                watched.registered.as_ref().is_none_or(|partition| partition.replicas.contains(&node(broker)));
+            let others = watched.damaged.iter().enumerate().filter(|(other, damaged)| **damaged && *other != broker);
+            !is_replica || others.count() + 1 < self.min_isr
+        })
+    }
+
+    /// 7: equal offset and epoch, equal prefix.
+    fn appended(&mut self, partition: usize, broker: usize, offset: Offset, records: &[SimRecord]) {
+        let prefixes = &mut self.watched[partition].prefixes;
+        let first = offset.0.max(0) as usize;
+        if prefixes.len() < first + records.len() {
+            prefixes.resize(first + records.len(), Vec::new());
+        }
+        for (index, record) in records.iter().enumerate() {
+            let known = &mut prefixes[first + index];
+            match known.iter().find(|(epoch, _)| *epoch == record.epoch) {
+                Some((_, chain)) if *chain != record.chain => {
+                    let at = first + index;
+                    let what = format!("offset {at} of epoch {} has another past than elsewhere", record.epoch);
+                    return self.fail(7, format!("partition {partition}, broker {}: {what}", broker + 1));
+                }
+                Some(_) => {}
+                None => known.push((record.epoch, record.chain)),
+            }
+        }
+    }
+
+    /// 1: what a watermark passes is what any other exposed there. Returns whether more is exposed now than ever before.
+    fn exposed(&mut self, partition: usize, broker: usize, log: &SimLog, high_watermark: Offset) -> bool {
+        let watched = &mut self.watched[partition];
+        let known = (watched.commit.len() as i64).min(high_watermark.0);
+        let expected = usize::try_from(known - 1).ok().and_then(|last| watched.commit.get(last));
+        let is_same = match (log.chain_below(Offset(known)), expected) {
+            (Some(chain), Some(expected)) => chain == expected.chain,
+            // Below where the log begins there is nothing to compare.
+            (None, Some(_)) => log.starts_at(Offset(known)),
+            (_, None) => true,
+        };
+        if !is_same {
+            let what = format!("exposes below {high_watermark} what differs from what was committed below {known}");
+            self.fail(1, format!("partition {partition}, broker {}: {what}", broker + 1));
+            return false;
+        }
+        let fresh = log.slice(Offset(known), high_watermark);
+        watched.commit.extend_from_slice(fresh);
+        for sequence in fresh.iter().filter_map(|record| record.sequence) {
+            let next = watched.sequences.entry(sequence.producer).or_default();
+            // 15: each once, in order.
+            if sequence.number != *next {
+                let what =
+                    format!("producer {}: {} is committed where {next} is next", sequence.producer, sequence.number);
+                self.fail(15, format!("partition {partition}, broker {}: {what}", broker + 1));
+                break;
+            }
+            *next += 1;
+        }
+        !fresh.is_empty()
+    }
+}
+
+impl World {
+    /// Everything that holds for a replica by itself, and what follows from what it exposes.
+    pub fn check_replica(&mut self, broker: usize, partition: usize) {
+        let who = || format!("partition {partition}, broker {}", broker + 1);
+        let this = &mut self.brokers[broker];
+        let log = &this.disk.logs[partition];
+        let Some(hosted) = this.process.as_mut().and_then(|process| process.hosted[partition].as_mut()) else { return };
+        let replica = &hosted.replica;
+        let (start, high_watermark, end) = (log.start(), replica.high_watermark(), log.end());
+        if replica.log_end_offset() != end || !(start <= high_watermark && high_watermark <= end) {
+            let heard = replica.log_end_offset();
+            let what = format!("log {start} to {end}, the replica thinks {heard}, watermark {high_watermark}");
+            return self.checker.fail(8, format!("{}: {what}", who()));
+        }
+        if replica.flushed_offset() > end {
+            return self.checker.fail(8, format!("{}: flushed beyond the end", who()));
+        }
+        let epoch = replica.leader().map_or(LeaderEpoch::NONE, |leader| leader.epoch());
+        let (seen, seen_epoch) = std::mem::replace(&mut hosted.seen, (high_watermark, epoch));
+        if let Some(leader) = replica.leader() {
+            let first = *self.checker.watched[partition].leaders.entry(epoch).or_insert(broker);
+            if first != broker {
+                let what = format!("leads in epoch {epoch}, as broker {} did", first + 1);
+                return self.checker.fail(5, format!("{}: {what}", who()));
+            }
+            if epoch == seen_epoch && high_watermark < seen {
+                return self.checker.fail(8, format!("{}: watermark fell from {seen} to {high_watermark}", who()));
+            }
+            if epoch == seen_epoch && high_watermark > seen && leader.isr().agreed().len() < self.checker.min_isr {
+                let what = format!("watermark moved to {high_watermark} with in sync {:?}", leader.isr().agreed());
+                return self.checker.fail(9, format!("{}: {what}", who()));
+            }
+        }
+        if self.checker.exposed(partition, broker, log, high_watermark) {
+            self.check_candidates(partition);
+        } else {
+            self.check_candidate(broker, partition);
+        }
+        self.check_leader(broker, partition);
+    }
+
+    /// 7, for what was appended from `from` on.
+    pub fn check_appended(&mut self, broker: usize, partition: usize, from: Offset) {
+        let log = &self.brokers[broker].disk.logs[partition];
+        self.checker.appended(partition, broker, from, log.slice(from, log.end()));
+    }
+
+    /// 12: what an acknowledgement says is so, at the time that it leaves.
+    pub fn check_ack(&mut self, broker: usize, partition: usize, waiting: &Waiting) {
+        let Some((hosted, log)) = self.hosted(broker, partition) else { return };
+        let (high_watermark, chain) = (hosted.replica.high_watermark(), log.chain_below(waiting.end));
+        if waiting.base < Offset::ZERO || log.record(waiting.base).is_none_or(|record| !record.starts_batch) {
+            return self.checker.fail(14, format!("partition {partition}: acknowledged at {}", waiting.base));
+        }
+        let holds = |other: usize| {
+            let log = &self.brokers[other].disk.logs[partition];
+            self.checker.counted(log) >= waiting.end && log.chain_below(waiting.end) == chain
+        };
+        let copies = (0..self.brokers.len()).filter(|other| holds(*other)).count();
+        let damaged = self.checker.watched[partition].damaged.iter().filter(|damaged| **damaged).count();
+        let is_true = match waiting.acks {
+            Acks::All => waiting.end <= high_watermark && copies + damaged >= self.checker.min_isr,
+            Acks::Leader => holds(broker),
+            Acks::None => false,
+        };
+        if !is_true {
+            let what =
+                format!("acks {:?} up to {}: watermark {high_watermark}, {copies} copies", waiting.acks, waiting.end);
+            self.checker.fail(12, format!("partition {partition}, broker {}: {what}", broker + 1));
+        }
+    }
+
+    /// 13 and 1: what a consumer has got is committed, and is what was committed there.
+    pub fn check_read(&mut self, partition: usize, next: Offset, last: SimRecord) {
+        let commit = &self.checker.watched[partition].commit;
+        let committed = usize::try_from(next.0 - 1).ok().and_then(|index| commit.get(index));
+        if committed.is_none_or(|committed| committed.chain != last.chain) {
+            self.checker.fail(13, format!("partition {partition}: a consumer has read another record below {next}"));
+        }
+    }
+
+    /// 3: whoever may be elected counts for the watermark.
+    pub fn check_leader(&mut self, broker: usize, partition: usize) {
+        let Some(registered) = &self.checker.watched[partition].registered else { return };
+        let process = self.brokers[broker].process.as_ref();
+        let Some(hosted) = process.and_then(|process| process.hosted[partition].as_ref()) else { return };
+        let Some(leader) = hosted.replica.leader() else { return };
+        let isr = leader.isr();
+        if leader.epoch() != registered.leader_epoch || isr.agreed().len() < self.checker.min_isr {
+            return;
+        }
+        let mut electable = registered.isr.iter().chain(&registered.elr);
+        if let Some(missing) = electable.find(|id| !isr.maximal().any(|member| member == **id)) {
+            let what = format!("broker {missing} may be elected and does not count; maximal in sync");
+            let maximal: Vec<NodeId> = isr.maximal().collect();
+            self.checker.fail(3, format!("partition {partition}, broker {}: {what} {maximal:?}", broker + 1));
+        }
+    }
+
+    /// 11: what a registration says about lost records is settled in the same command.
+    pub fn check_registered(&mut self, broker: usize, request: &RegisterBrokerRequest) {
+        let dir_id = self.brokers[broker].disk.dir_id;
+        let is_this_disk = request.log_dirs.iter().any(|dir| dir.dir_id[..] == dir_id);
+        let tells = |doubt: &Doubt| is_this_disk && request.incarnation >= doubt.incarnation;
+        let Some(doubt) = self.brokers[broker].doubt.filter(tells) else { return };
+        self.brokers[broker].doubt = None;
+        if !doubt.is_wiped && self.checker.durability == Durability::Flushed {
+            return;
+        }
+        for partition in 0..self.plan.partition_count {
+            let Some(registered) = self.partition(partition) else { continue };
+            let is_candidate = registered.isr.contains(&node(broker)) || registered.elr.contains(&node(broker));
+            let is_sole = registered.replicas.len() == 1 && !doubt.is_wiped;
+            if is_candidate && !is_sole {
+                let what = format!("may be elected though its records are in doubt: {registered:?}");
+                self.checker.fail(11, format!("partition {partition}, broker {}: {what}", broker + 1));
+            }
+        }
+    }
+
+    /// 6 and 10 for every registration, then what follows from those that changed.
+    pub fn check_registrations(&mut self) {
+        for partition in 0..self.plan.partition_count {
+            let Some(now) = self.partition(partition).cloned() else { continue };
+            let before = self.checker.watched[partition].registered.replace(now.clone());
+            if before.as_ref() == Some(&now) {
+                continue;
+            }
+            let story = now.clone();
+            self.tell(|_| format!("coordinator: partition {partition} is {story:?}"));
+            if let Some(broken) = before.as_ref().and_then(|before| broken_epochs(before, &now)) {
+                self.checker.fail(6, format!("partition {partition}: {broken}: {before:?} then {now:?}"));
+            }
+            if before.is_some_and(|before| before.leader_epoch < now.leader_epoch) {
+                self.counts.elections += 1;
+            }
+            if let Some(broken) = self.broken_shape(&now) {
+                self.checker.fail(10, format!("partition {partition}: {broken}: {now:?}"));
+            }
+            for broker in 0..self.brokers.len() {
+                let this = &self.brokers[broker];
+                // In sync again, in a life that has told of its losses and has no more to come.
+                if now.isr.contains(&this.id) && this.doubt.is_none() && !this.disk.is_failing {
+                    self.checker.watched[partition].damaged[broker] = false;
+                }
+                self.check_leader(broker, partition);
+            }
+            self.check_candidates(partition);
+        }
+    }
+
+    fn broken_shape(&self, partition: &Partition) -> Option<&'static str> {
+        let is_fenced = |id: &NodeId| !self.is_unfenced((id.0 - 1) as usize);
+        let is_in_isr = |id: &NodeId| partition.isr.contains(id);
+        if partition.leader.is_some_and(|leader| !partition.isr.contains(&leader)) {
+            Some("the leader is not in sync")
+        } else if partition.elr.iter().any(is_in_isr) {
+            Some("a replica is both in sync and merely eligible")
+        } else if partition.isr.iter().chain(&partition.elr).any(|id| !partition.replicas.contains(id)) {
+            Some("who is no replica may be elected")
+        } else if partition.isr.iter().any(is_fenced) {
+            Some("who is fenced is in sync")
+        } else if partition.isr.len() >= self.checker.min_isr && !partition.elr.is_empty() {
+            Some("there are merely eligible replicas beside enough that are in sync")
+        } else {
+            None
+        }
+    }
+
+    fn check_candidates(&mut self, partition: usize) {
+        for broker in 0..self.brokers.len() {
+            self.check_candidate(broker, partition);
+        }
+    }
+
+    /// 2: whoever may be elected holds all that is committed.
+    fn check_candidate(&mut self, broker: usize, partition: usize) {
+        let this = &self.brokers[broker];
+        let watched = &self.checker.watched[partition];
+        let Some(registered) = &watched.registered else { return };
+        if !registered.isr.contains(&this.id) && !registered.elr.contains(&this.id) {
+            return;
+        }
+        let is_lossy = self.checker.durability == Durability::Replicated;
+        if this.doubt.is_some_and(|doubt| doubt.is_wiped || is_lossy) {
+            return;
+        }
+        let log = &this.disk.logs[partition];
+        let committed = Offset(watched.commit.len() as i64);
+        let counted = self.checker.counted(log);
+        let differs = match (log.chain_below(committed), watched.commit.last()) {
+            (Some(chain), Some(last)) => chain != last.chain,
+            _ => false,
+        };
+        if counted < committed || differs {
+            let what = format!("may be elected; holds {counted} of {committed} committed records, equal: {}", !differs);
+            self.checker.fail(2, format!("partition {partition}, broker {}: {what}", broker + 1));
+        }
+    }
+
+    /// 4 and 21: whether everything has become as it should be without faults.
+    pub fn is_well(&self) -> Result<(), String> {
+        for (broker, this) in self.brokers.iter().enumerate() {
+            let stored = self.coordinator.machine.state().broker(this.id);
+            let is_let_in = stored.is_some_and(|stored| !stored.fenced && !stored.shutting_down);
+            if !this.is_up() || !is_let_in || !self.may_lead(broker) {
+                return Err(format!("broker {} is not back", broker + 1));
+            }
+        }
+        (0..self.plan.partition_count).try_for_each(|partition| self.is_partition_well(partition))?;
+        self.are_clients_well()
+    }
+
+    fn is_partition_well(&self, partition: usize) -> Result<(), String> {
+        let fault = |what: String| Err(format!("partition {partition}: {what}"));
+        let Some(registered) = self.partition(partition) else { return fault("is gone".to_owned()) };
+        if registered.isr.len() != registered.replicas.len() {
+            return fault(format!("not everybody is in sync: {registered:?}"));
+        }
+        let Some(leader) = registered.leader else { return fault("nobody leads".to_owned()) };
+        let leader = (leader.0 - 1) as usize;
+        let end = self.brokers[leader].disk.logs[partition].end();
+        if self.checker.committed(partition) != end {
+            return fault(format!("{} of {end} records are committed", self.checker.committed(partition)));
+        }
+        for id in &registered.replicas {
+            let broker = (id.0 - 1) as usize;
+            let this = &self.brokers[broker];
+            let Some(hosted) = this.process.as_ref().and_then(|process| process.hosted[partition].as_ref()) else {
+                return fault(format!("broker {id} does not host it"));
+            };
+            let (replica, log) = (&hosted.replica, &this.disk.logs[partition]);
+            if replica.known_epoch() != Some(registered.leader_epoch) {
+                return fault(format!("broker {id} has not heard of epoch {}", registered.leader_epoch));
+            }
+            let is_settled = replica.leader().is_none_or(|leader| {
+                leader.isr().is_settled() && leader.isr().partition_epoch() == registered.partition_epoch
+            });
+            if !is_settled || replica.leader().is_some() != (broker == leader) || hosted.is_waited_for() {
+                return fault(format!("broker {id} has not come to rest"));
+            }
+            if log.end() != end || replica.high_watermark() != end || log.start() > end {
+                let watermark = replica.high_watermark();
+                return fault(format!("broker {id} is at {}, watermark {watermark}, of {end}", log.end()));
+            }
+            let expected = self.checker.watched[partition].commit.last().map(|record| record.chain);
+            if log.chain_below(end) != expected && !log.starts_at(end) {
+                return fault(format!("broker {id} holds something else"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with a change of a registration's epochs.
+fn broken_epochs(before: &Partition, now: &Partition) -> Option<&'static str> {
+    let has_moved = before.leader != now.leader || before.replicas != now.replicas;
+    if now.partition_epoch.0 != before.partition_epoch.0 + 1 {
+        Some("the partition epoch counts every change")
+    } else if now.leader_epoch.0 != before.leader_epoch.0 + i32::from(has_moved) {
+        Some("the leader epoch counts every change of leader")
+    } else {
+        None
+    }
+}
+
+fn node(broker: usize) -> NodeId {
+    NodeId(broker as i32 + 1)
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invariant {}: {}", self.invariant, self.message)
+    }
+}

@@ -1,0 +1,60 @@
+//! The network: messages are lost, doubled, delayed and overtaken; links are cut in either direction.
+
+use std::collections::BTreeMap;
+
+use crate::message::{Body, Event, Message, Node};
+use crate::plan::MS;
+use crate::world::{Phase, World};
+
+/// Which links are cut now. Cuts of one link add up.
+#[derive(Clone, Debug, Default)]
+pub struct Links {
+    cuts: BTreeMap<(Node, Node), u32>,
+}
+
+impl Links {
+    pub fn is_cut(&self, from: Node, to: Node) -> bool {
+        !self.cuts.is_empty() && self.cuts.contains_key(&(from, to))
+    }
+
+    pub fn cut(&mut self, from: Node, to: Node) {
+        *self.cuts.entry((from, to)).or_default() += 1;
+    }
+
+    pub fn mend(&mut self, from: Node, to: Node) {
+        if let Some(count) = self.cuts.get_mut(&(from, to)) {
+            *count -= 1;
+            if *count == 0 {
+                self.cuts.remove(&(from, to));
+            }
+        }
+    }
+
+    pub fn mend_all(&mut self) {
+        self.cuts.clear();
+    }
+}
+
+impl World {
+    /// Sends, as the network likes: any message may be lost or come twice, whatever carries it. That is harsher than the
+    /// connections of the product are; the rules have to bear a repetition of every call.
+    pub fn send(&mut self, from: Node, to: Node, body: Body) {
+        let network = self.plan.network;
+        let is_hostile = matches!(self.phase, Phase::Faults { .. });
+        if self.links.is_cut(from, to) || (is_hostile && self.rng.chance(network.loss_per_mille)) {
+            return;
+        }
+        let copies = if is_hostile && self.rng.chance(network.duplicate_per_mille) { 2 } else { 1 };
+        for copy in 0..copies {
+            let mut delay = self.rng.between(network.delay_min, network.delay_max);
+            if is_hostile && self.rng.chance(network.slow_per_mille) {
+                delay += self.rng.between(50, 1_500) * MS;
+            }
+            // A repetition may come much later.
+            if copy > 0 && self.rng.chance(300) {
+                delay += self.rng.between(10, 3_000) * MS;
+            }
+            self.after(delay, Event::Deliver(Box::new(Message { from, to, body: body.clone() })));
+        }
+    }
+}
