@@ -11,6 +11,7 @@ SHELL := /bin/bash
 FUZZ_SECONDS ?= 60
 SIM_SEEDS ?= 10000
 REAL_WORK_LINES ?= 100000
+CHAOS_SECONDS ?= 40
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Asked anew for each recipe: on a fresh machine the compiler, which the folder is named by, comes with `packages`.
 export ROCKSDB_LIB_DIR = $(shell deploy/rocksdb/build --where)
@@ -46,6 +47,7 @@ test: test-packages rocksdb release
 	cargo test --workspace
 	tests/clients/run --light -j3
 	tests/real-work --lines $(REAL_WORK_LINES)
+	tests/chaos --seconds $(CHAOS_SECONDS)
 
 # Apache Kafka's own classes read our segments, indexes and messages. Needs a JDK of at least 17 and Maven.
 test-kafka:
