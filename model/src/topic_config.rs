@@ -311,7 +311,7 @@ pub const KEYS: &[ConfigKey] = &[
         "flushed: acknowledged means on disk; replicated: in the page cache of the in-sync replicas",
     ),
     entry("file.delete.delay.ms", ConfigType::Long, "60000", "how long a deleted segment's file stays"),
-    entry("flush.messages", ConfigType::Long, "10000", "flush after this many records"),
+    entry("flush.messages", ConfigType::Long, "9223372036854775807", "flush after this many records"),
     entry("flush.ms", ConfigType::Long, "5", "flush at the latest this long after the first unflushed record"),
     entry("index.interval.bytes", ConfigType::Int, "4096", "bytes of log between two index entries"),
     entry(

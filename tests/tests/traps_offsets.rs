@@ -260,6 +260,18 @@ fn delete_records_moves_the_low_watermark_forward_only() {
     assert_eq!(delete_records(&mut conn, &unique("missing"), 0, 0).1, 3);
 }
 
+/// What is only compacted keeps the last record of each key; offsets do not decide there.
+#[test]
+fn records_of_a_compacted_topic_are_not_deleted_by_offset() {
+    let target = target();
+    let mut conn = target.conn();
+    for (policy, expected) in [("compact", (-1, ErrorCode::PolicyViolation.code())), ("compact,delete", (1, 0))] {
+        let topic = target.topic_with(&mut conn, 1, &[("cleanup.policy", policy)]);
+        append(&mut conn, &topic, Batch::of(vec![Record::keyed("k", "v")]).encode());
+        assert_eq!(delete_records(&mut conn, &topic, 0, 1), expected, "{policy}");
+    }
+}
+
 /// A start inside a batch: its earlier records are below the log start, and a fetch from the start gives the batch.
 #[test]
 fn delete_records_may_cut_inside_a_batch() {

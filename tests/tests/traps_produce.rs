@@ -341,6 +341,20 @@ fn log_append_time_is_stamped_and_checksummed() {
     }
 }
 
+/// A producer that claims LogAppendTime where the topic keeps its own times: the claim is taken off, the checksum is right.
+#[test]
+fn a_producers_claim_of_log_append_time_is_not_stored() {
+    let target = target();
+    let mut conn = target.conn();
+    let topic = target.topic(&mut conn);
+    let mut sent = Batch::of(vec![Record::of("a")]);
+    sent.attributes = 8;
+    let answer = produce(&mut conn, &topic, sent.encode());
+    assert_eq!((answer.error_code, answer.log_append_time_ms), (0, -1));
+    let data = Fetch::default().one(&mut conn, &topic, answer.base_offset);
+    assert_eq!(read_batches(&data.records.unwrap()).remove(0).attributes, 0);
+}
+
 /// Larger than max.message.bytes: error 10; the limit is inclusive.
 #[test]
 fn a_batch_above_max_message_bytes_is_refused() {
@@ -399,6 +413,11 @@ fn every_init_producer_id_gives_a_new_id() {
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), 5);
+    for (id, epoch) in [(7, -1), (-1, 0)] {
+        let request = InitProducerIdRequest::default().with_transactional_id(None).with_producer_id(ProducerId(id));
+        let answer = conn.call(4, &request.with_producer_epoch(epoch));
+        assert_eq!(answer.error_code, code(ErrorCode::InvalidRequest), "an id or an epoch alone");
+    }
 }
 
 fn sequenced(id: i64, epoch: i16, sequence: i32, values: &[&str]) -> Bytes {

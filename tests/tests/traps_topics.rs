@@ -305,9 +305,7 @@ fn describe_configs_shows_the_brokers_properties() {
     let broker = metadata(&mut conn, 9, Some(&[]), false).brokers[0].node_id.0.to_string();
     let all = describe(&mut conn, 4, BROKER, &broker, None);
     assert_eq!(all.error_code, 0, "{:?}", all.error_message);
-    // We flush by the Kafka paper's policy where a topic is not `flushed` at every acknowledgement anyway.
-    let flush = target.ours_or_kafkas("10000", "9223372036854775807");
-    for (key, default) in [("log.flush.interval.messages", flush), ("log.retention.bytes", "-1")] {
+    for (key, default) in [("log.flush.interval.messages", "9223372036854775807"), ("log.retention.bytes", "-1")] {
         let got = all.configs.iter().find(|c| &*c.name == key).unwrap_or_else(|| panic!("{key} is not listed"));
         assert_eq!((got.value.as_deref(), got.config_source), (Some(default), 5), "{key}");
     }

@@ -148,7 +148,7 @@ fn failed(name: &str, code: ErrorCode, message: String) -> CreatableTopicResult 
         name: name.to_owned(),
         error_code: code.code(),
         error_message: Some(message),
-        configs: None,
+        configs: Some(Vec::new()),
         ..Default::default()
     }
 }

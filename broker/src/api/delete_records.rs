@@ -1,6 +1,7 @@
 //! DeleteRecords (key 21, versions 0-2): moves a partition's log start offset up.
 //!
-//! -1 means the high watermark; beyond it, or below -1, is error 1. The answer names the new start, once it is durable.
+//! -1 means the high watermark; beyond it, or below -1, is error 1. The answer names the new start, once it is durable. A topic
+//! that is only compacted keeps the last record of each key, so its records are not deleted by offset (44, as Kafka does).
 
 use futures_util::future::join_all;
 use thalweg_model::{ErrorCode, LeaderEpoch, Offset};
@@ -36,6 +37,9 @@ async fn delete_in(services: &Services, topic: &DeleteRecordsTopic) -> DeleteRec
 
 async fn delete(services: &Services, topic: &str, asked: &DeleteRecordsPartition) -> Result<Offset, ErrorCode> {
     let partition = super::leader(services, topic, asked.partition_index, LeaderEpoch::NONE)?;
+    if !partition.config().cleanup_policy.delete {
+        return Err(ErrorCode::PolicyViolation);
+    }
     let wanted = Offset(asked.offset);
     let moved = services.workers().ask(&partition, move |owner: &mut Owner| {
         let high_watermark = owner.replica().high_watermark();

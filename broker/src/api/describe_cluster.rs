@@ -20,11 +20,9 @@ pub async fn handle(
         ENDPOINT_BROKER => {}
         ENDPOINT_CONTROLLER => {
             let message = "this is a broker; brokers answer for controllers' work themselves";
-            return failed(request.endpoint_type, ErrorCode::MismatchedEndpointType, message);
+            return failed(ErrorCode::MismatchedEndpointType, message);
         }
-        kind => {
-            return failed(kind, ErrorCode::UnsupportedEndpointType, "endpoints are brokers (1) or controllers (2)");
-        }
+        _ => return failed(ErrorCode::UnsupportedEndpointType, "endpoints are brokers (1) or controllers (2)"),
     }
     let image = services.image();
     let shown = image.brokers.iter().filter(|(_, broker)| request.include_fenced_brokers || !broker.fenced);
@@ -56,11 +54,12 @@ fn controller(own: NodeId, brokers: &[DescribeClusterBroker]) -> i32 {
     live().find(|id| *id == own.0).or_else(|| live().next()).unwrap_or(NodeId::NONE.0)
 }
 
-fn failed(endpoint_type: i8, code: ErrorCode, message: &str) -> DescribeClusterResponse {
+/// What is answered is always about brokers, as Kafka has it.
+fn failed(code: ErrorCode, message: &str) -> DescribeClusterResponse {
     DescribeClusterResponse {
         error_code: code.code(),
         error_message: Some(message.to_owned()),
-        endpoint_type,
+        endpoint_type: ENDPOINT_BROKER,
         ..Default::default()
     }
 }

@@ -35,7 +35,8 @@ fn answer(version: i16, group: v1::DescribedGroup, authorized_operations: i32) -
     if code == ErrorCode::GroupIdNotFound {
         let code = if version >= 6 { code } else { ErrorCode::None };
         let dead = DescribedGroup { group_state: DEAD.to_owned(), error_message, ..failed(group.group_id, code) };
-        return DescribedGroup { authorized_operations, ..dead };
+        // Version 6 answers an error, and errors tell no operations.
+        return if version >= 6 { dead } else { DescribedGroup { authorized_operations, ..dead } };
     }
     if code.is_error() {
         return DescribedGroup { error_message, ..failed(group.group_id, code) };

@@ -2,7 +2,8 @@
 //!
 //! - Addresses are those of the listener that the request came in on, as in Metadata.
 //! - An error's node is -1, its host empty, its port -1.
-//! - Transactional ids have no coordinator yet: 15, on which clients try again. Share groups and unknown kinds: 42.
+//! - Transactional ids have no coordinator yet: 53, on which every client gives up at once and shows the message; 15 would
+//!   have them try again until their time is up. Share groups and unknown kinds: 42.
 //! - Version 4 asks for several keys at once (KIP-699).
 
 use thalweg_model::{ErrorCode, NodeId};
@@ -45,7 +46,9 @@ fn find(
 ) -> Result<(NodeId, String, u16), (ErrorCode, &'static str)> {
     match key_type {
         KEY_GROUP => {}
-        KEY_TRANSACTION => return Err((ErrorCode::CoordinatorNotAvailable, "transactions are not served yet")),
+        KEY_TRANSACTION => {
+            return Err((ErrorCode::TransactionalIdAuthorizationFailed, "transactions are not served yet"));
+        }
         KEY_SHARE => return Err((ErrorCode::InvalidRequest, "share groups are not served")),
         _ => return Err((ErrorCode::InvalidRequest, "unknown kind of coordinator")),
     }

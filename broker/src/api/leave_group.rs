@@ -13,6 +13,9 @@ use super::metadata::kafka_code;
 use crate::services::Services;
 
 pub async fn handle(services: &Services, cx: &RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse {
+    if request.group_id.is_empty() {
+        return refused(ErrorCode::InvalidGroupId);
+    }
     match services.groups.leave(forwarded(cx.version(), request)).await {
         Ok(left) => answer(cx.version(), left),
         Err(code) => refused(code),

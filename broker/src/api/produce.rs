@@ -221,9 +221,10 @@ fn check(
         return Err(AppendOutcome::failed(ErrorCode::InvalidTxnState));
     }
     if config.message_timestamp_type == TimestampType::CreateTime
-        && checked.header.max_timestamp != checked.max_timestamp
+        && (checked.header.max_timestamp != checked.max_timestamp
+            || checked.header.timestamp_type() == TimestampType::LogAppendTime)
     {
-        // Some clients leave the header's at -1; lookups by time trust it.
+        // Some clients leave the header's at -1; lookups by time trust it. And only a broker can know the time of appending.
         batch::set_max_timestamp(&mut batch, TimestampType::CreateTime, checked.max_timestamp);
     }
     let codec = wanted_codec(config.compression_type).filter(|codec| checked.header.compression() != Some(*codec));

@@ -271,7 +271,7 @@ pub const PROPERTIES: &[Property] = &[
     number("log.dir.reserve.bytes", Long, "67108864", 0, Broker, "below this much free space of a log directory produces are refused"),
     other("log.dirs", List, "", Shown, "where the logs are"),
     other("log.durability", Text, "flushed", TopicDefault("durability"), "flushed: acknowledged means on disk; replicated: in the page cache of the in-sync replicas"),
-    number("log.flush.interval.messages", Long, "10000", 1, TopicDefault("flush.messages"), "flush after this many records"),
+    number("log.flush.interval.messages", Long, "9223372036854775807", 1, TopicDefault("flush.messages"), "flush after this many records"),
     number("log.flush.interval.ms", Long, "5", 0, TopicDefault("flush.ms"), "flush at the latest this long after the first unflushed record"),
     number("log.flush.offset.checkpoint.interval.ms", Int, "60000", 1, Broker, "how often recovery points are written"),
     number("log.flush.start.offset.checkpoint.interval.ms", Int, "60000", 1, Broker, "how often log start offsets are written"),

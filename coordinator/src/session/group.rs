@@ -202,6 +202,8 @@ impl Group {
     pub fn state_name(&self) -> &'static str {
         match self.phase {
             Phase::Empty => "Empty",
+            // The last member has left; the generation that says so is on its way, and nothing comes before it.
+            Phase::Preparing { .. } if self.members.is_empty() && self.in_flight.is_some() => "Empty",
             Phase::Preparing { .. } => "PreparingRebalance",
             Phase::Completing { .. } => "CompletingRebalance",
             Phase::Stable { .. } => "Stable",

@@ -203,3 +203,15 @@ fn describe_and_list_say_what_kafka_says() {
     assert_eq!(listed(&["Stable"], &[]), 0);
     assert_eq!(listed(&[], &["consumer"]), 0);
 }
+
+/// Goal: who asks after the last leave sees an empty group. Method: the generation without members has not committed yet.
+#[test]
+fn a_group_is_empty_from_the_moment_its_last_member_leaves() {
+    let mut leader = Leader::new();
+    let one = leader.stable_one();
+    leader.hold = true;
+    assert_eq!(leader.leave(&one.member_id, None), 0);
+    assert_eq!(leader.describe().state, "Empty");
+    leader.release();
+    assert_eq!(leader.describe().state, "Empty");
+}
