@@ -358,14 +358,17 @@ fn walk_to_stop(
     };
     // Begin at the index entry, if it is true and beyond the first batch.
     let begin = match nearest.filter(|entry| u64::from(entry.position) > first.position) {
-        Some(entry) => segment.verify(entry.relative_offset, entry.position, end)?.unwrap_or(*first),
-        None => *first,
+        Some(entry) => segment.verify(entry.relative_offset, entry.position, end)?,
+        None => None,
     };
+    let begin = begin.filter(|begin| begin.header.base_offset > first.header.last_offset()).unwrap_or(*first);
     let mut stop = (begin.position, begin.header.base_offset);
     let mut walk = BatchWalk::new(&**segment.log()?, begin.end(), u64::from(end.size));
     let mut step = Step::Batch(begin);
     while let Step::Batch(found) = step {
-        if found.end() > limit || found.header.last_offset() >= upper_bound {
+        // No checksum covers the base offset: where offsets fall, a reader that went on would come back for ever.
+        let falls = found.header.base_offset < stop.1;
+        if falls || found.end() > limit || found.header.last_offset() >= upper_bound {
             break;
         }
         stop = (found.end(), found.header.last_offset().plus(1));
