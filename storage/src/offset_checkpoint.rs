@@ -66,8 +66,11 @@ impl OffsetCheckpoint {
     /// Whether it was there.
     pub fn remove(&mut self, tp: &TopicPartition) -> bool {
         let was_there = self.get(tp).is_some();
-        if was_there {
+        if self.find(tp).is_some() {
             self.changes.insert(tp.clone(), None);
+        } else {
+            // Nothing of it stays: partitions come and go for as long as a broker lives.
+            self.changes.remove(tp);
         }
         was_there
     }
@@ -194,6 +197,17 @@ mod tests {
         assert_eq!(lines(&read), [("aa", 0, 2), ("b", 9, 60), ("b", 10, 5), ("c", 0, 7), ("d", 0, 8)]);
         let get = |topic, partition| read.get(&tp(topic, partition)).map(|offset| offset.0);
         assert_eq!([get("a", 3), get("b", 9), get("b", 10), get("d", 0)], [None, Some(60), Some(5), Some(8)]);
+    }
+
+    #[test]
+    fn partitions_that_came_and_went_leave_nothing_behind() {
+        let mut checkpoint = OffsetCheckpoint::parse(b"0\n1\na 0 1\n".to_vec()).unwrap();
+        for partition in 0..3 {
+            checkpoint.insert(tp("b", partition), Offset(5));
+            assert!(checkpoint.remove(&tp("b", partition)));
+        }
+        assert!(checkpoint.changes.is_empty());
+        assert!(checkpoint.remove(&tp("a", 0)) && checkpoint.get(&tp("a", 0)).is_none());
     }
 
     #[test]

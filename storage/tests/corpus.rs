@@ -15,7 +15,7 @@ mod storage_targets;
 mod uncounted_disk;
 
 fn replay(target: &str, run: fn(&[u8])) {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
+    let dir = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../fuzz/corpus").join(target);
     let mut count = 0;
     for entry in fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display())) {
         let path = entry.unwrap().path();
@@ -55,4 +55,12 @@ fn a_large_log_of_tiny_batches_takes_no_more_for_its_size_than_a_small_one() {
         data.extend_from_slice(&batch);
     }
     storage_targets::segment_recovery(&data);
+}
+
+#[test]
+fn a_large_offset_checkpoint_of_short_lines_takes_no_more_for_its_size_than_a_small_one() {
+    let letter = |number: usize| char::from(b'a' + u8::try_from(number % 26).unwrap());
+    let lines: String =
+        (0..17_000).rev().map(|n| format!("{}{}{} 0 0\n", letter(n / 676), letter(n / 26), letter(n))).collect();
+    storage_targets::checkpoint_files(format!("0\n17000\n{lines}").as_bytes());
 }
