@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use thalweg_model::{ErrorCode, LeaderEpoch, Offset, TopicPartition};
+use thalweg_model::{ErrorCode, Offset, TopicPartition};
 use thalweg_wire::messages::leave_group::MemberIdentity;
-use thalweg_wire::messages::offset_commit::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
 use thalweg_wire::messages::{LeaveGroupRequest, LeaveGroupResponse, OffsetCommitRequest, OffsetCommitResponse};
 
 use super::Admin;
 use super::groups::GroupMember;
 use crate::client::Lane;
+use crate::consumer::commit_topics;
 use crate::error::{ClientError, Result};
 
 impl Admin {
@@ -117,24 +117,10 @@ fn is_members_fault(error: &ClientError) -> bool {
 }
 
 fn commit_request(group_id: &str, offsets: &BTreeMap<TopicPartition, Offset>) -> OffsetCommitRequest {
-    let mut topics: BTreeMap<&str, Vec<OffsetCommitRequestPartition>> = BTreeMap::new();
-    for (tp, offset) in offsets {
-        topics.entry(tp.topic.as_str()).or_default().push(OffsetCommitRequestPartition {
-            partition_index: tp.partition.0,
-            committed_offset: offset.0,
-            committed_leader_epoch: LeaderEpoch::NONE.0,
-            committed_metadata: Some(String::new()),
-        });
-    }
-    let topic = |(name, partitions): (&str, _)| OffsetCommitRequestTopic {
-        name: name.to_owned(),
-        partitions,
-        ..OffsetCommitRequestTopic::default()
-    };
     OffsetCommitRequest {
         group_id: group_id.to_owned(),
         generation_id_or_member_epoch: -1,
-        topics: topics.into_iter().map(topic).collect(),
+        topics: commit_topics(offsets),
         ..OffsetCommitRequest::default()
     }
 }

@@ -113,26 +113,12 @@ impl Shared {
             return Ok(());
         }
         let generation = self.membership().generation();
-        let mut topics: BTreeMap<&str, Vec<OffsetCommitRequestPartition>> = BTreeMap::new();
-        for (tp, offset) in offsets {
-            topics.entry(tp.topic.as_str()).or_default().push(OffsetCommitRequestPartition {
-                partition_index: tp.partition.0,
-                committed_offset: offset.0,
-                committed_leader_epoch: LeaderEpoch::NONE.0,
-                committed_metadata: Some(String::new()),
-            });
-        }
-        let topic = |(name, partitions): (&str, _)| OffsetCommitRequestTopic {
-            name: name.to_owned(),
-            partitions,
-            ..OffsetCommitRequestTopic::default()
-        };
         let request = OffsetCommitRequest {
             group_id: self.group_id.clone(),
             generation_id_or_member_epoch: generation.generation_id,
             member_id: generation.member_id.clone(),
             group_instance_id: self.instance_id.clone(),
-            topics: topics.into_iter().map(topic).collect(),
+            topics: commit_topics(offsets),
             ..OffsetCommitRequest::default()
         };
         self.retrying(|| async {
@@ -215,6 +201,25 @@ impl Shared {
             }
         }
     }
+}
+
+/// What a commit request holds of offsets.
+pub(crate) fn commit_topics(offsets: &BTreeMap<TopicPartition, Offset>) -> Vec<OffsetCommitRequestTopic> {
+    let mut topics: BTreeMap<&str, Vec<OffsetCommitRequestPartition>> = BTreeMap::new();
+    for (tp, offset) in offsets {
+        topics.entry(tp.topic.as_str()).or_default().push(OffsetCommitRequestPartition {
+            partition_index: tp.partition.0,
+            committed_offset: offset.0,
+            committed_leader_epoch: LeaderEpoch::NONE.0,
+            committed_metadata: Some(String::new()),
+        });
+    }
+    let topic = |(name, partitions): (&str, _)| OffsetCommitRequestTopic {
+        name: name.to_owned(),
+        partitions,
+        ..OffsetCommitRequestTopic::default()
+    };
+    topics.into_iter().map(topic).collect()
 }
 
 /// The offsets in an answer; partitions without one are left out.

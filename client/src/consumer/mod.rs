@@ -29,6 +29,7 @@ pub use records::{RecordSet, collect};
 use crate::client::{Client, OwnerId};
 use crate::error::{ClientError, Result};
 use crate::offsets::OffsetSpec;
+pub(crate) use commit::commit_topics;
 use fetcher::FetchResult;
 use group::Group;
 use positions::{Positions, Start, ToFetch};
