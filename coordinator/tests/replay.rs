@@ -309,7 +309,7 @@ fn record_commands() {
         batch.encode_length_delimited(&mut bytes).unwrap();
         batches.push(batch);
     }
-    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let dir = std::path::Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/golden");
     std::fs::write(dir.join("level-1.bin"), bytes).unwrap();
     std::fs::write(dir.join("level-1.digest"), format!("{:016x}\n", digest(&batches))).unwrap();
 }

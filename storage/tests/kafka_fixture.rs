@@ -23,7 +23,7 @@ struct Fixture {
 }
 
 fn fixture_path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/kafka-log")
+    Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../tests/fixtures/kafka-log")
 }
 
 fn orders() -> TopicPartition {

@@ -11,7 +11,8 @@ use crate::config::properties::{PROPERTIES, Scope};
 use crate::metrics::Metrics;
 
 fn document(name: &str) -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)).unwrap()
+    std::fs::read_to_string(Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../docs").join(name))
+        .unwrap()
 }
 
 /// The cells of every table row.

@@ -10,7 +10,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 
 fn main() -> Result<ExitCode> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Of this run: a build cache may come from another clone, whose folder is not the one to look at.
+    let here = std::env::var("CARGO_MANIFEST_DIR").context("run it with cargo: cargo run -p thalweg-tidy")?;
+    let root = Path::new(&here).join("../..");
     let mut breaches = Vec::new();
     check_arrows(&root, &mut breaches)?;
     let mut files = Vec::new();
