@@ -320,6 +320,37 @@ async fn cooperative_members_give_up_only_what_moves() {
     first.close().await.unwrap();
 }
 
+/// Goal: members that stop for a rebalance get back what they had (KIP-54). Method: a third member takes the last partition of
+/// each of the others, which no assignor without memory would do.
+#[tokio::test(flavor = "multi_thread")]
+async fn sticky_members_get_back_what_they_had() {
+    let Some(client) = cluster().await else { return };
+    let topic = new_topic(&client, "sticky", 6).await;
+    let mut config = ConsumerConfig::group(unique("g"));
+    config.assignors = vec![Assignor::Sticky];
+    let mut members: Vec<Consumer> = Vec::new();
+    for expected in
+        [vec![vec![0, 1, 2, 3, 4, 5]], vec![vec![0, 1, 2], vec![3, 4, 5]], vec![vec![0, 1], vec![3, 4], vec![2, 5]]]
+    {
+        let mut member = Consumer::new(&client, config.clone()).unwrap();
+        member.subscribe([&topic]).unwrap();
+        members.push(member);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        let held = |members: &[Consumer]| -> Vec<Vec<i32>> {
+            members.iter().map(|member| member.assignment().iter().map(|tp| tp.partition.0).collect()).collect()
+        };
+        while held(&members) != expected {
+            assert!(tokio::time::Instant::now() < deadline, "{:?}, not {expected:?}", held(&members));
+            for member in &mut members {
+                member.poll(Duration::from_millis(20)).await.unwrap();
+            }
+        }
+    }
+    for member in members {
+        member.close().await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn offsets_are_found_by_time_and_a_seek_goes_there() {
     let Some(client) = cluster().await else { return };

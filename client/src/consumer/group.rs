@@ -16,7 +16,7 @@ use super::config::Rebalance;
 use super::membership::{Generation, Membership, Next, State};
 use super::pattern::TopicPattern;
 use super::positions::Start;
-use super::protocol::TopicPartitions;
+use super::protocol::{Held, TopicPartitions};
 use super::{Assignor, Consumer, ConsumerConfig, topic_partition};
 use crate::client::{Client, Lane, OwnerId};
 use crate::error::{ClientError, Result};
@@ -45,6 +45,8 @@ pub(super) struct Shared {
     pub(super) instance_id: Option<String>,
     membership: Mutex<Membership>,
     coordinator: Mutex<Option<NodeId>>,
+    /// The last assignment that was taken up.
+    held: Mutex<Held>,
     /// The consumer should look at the membership.
     changed: Notify,
     /// The heartbeats should.
@@ -73,6 +75,7 @@ impl Group {
             instance_id: config.group_instance_id.clone(),
             membership: Mutex::new(membership),
             coordinator: Mutex::new(None),
+            held: Mutex::default(),
             changed: Notify::new(),
             stirred: Notify::new(),
             fatal: Mutex::new(None),
@@ -152,6 +155,10 @@ impl Drop for Group {
 impl Shared {
     pub(super) fn membership(&self) -> MutexGuard<'_, Membership> {
         self.membership.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn fatal(&self) -> MutexGuard<'_, Option<ClientError>> {
@@ -375,6 +382,8 @@ impl Consumer {
         }
         let Some(group) = &mut self.group else { return Ok(()) };
         debug!(group = group.shared.group_id, assignor = joined.assignor.name(), ?wanted, "assigned");
+        let generation_id = group.shared.membership().generation().generation_id;
+        *group.shared.held() = Held { partitions: joined.partitions, generation_id };
         group.counts = joined.counts;
         group.counts_checked = Instant::now();
         let had = self.positions.assigned();

@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 use super::assignor::Member;
 use super::group::{Joined, Shared};
 use super::membership::Next;
-use super::protocol::{Assignment, Subscription, TopicPartitions};
+use super::protocol::{Assignment, Held, Subscription, TopicPartitions};
 use super::{Assignor, ConsumerConfig};
 use crate::client::Lane;
 use crate::error::{ClientError, Result};
@@ -76,21 +76,21 @@ async fn try_join(
         membership.begin_join();
         membership.generation()
     };
-    let subscription = Subscription {
-        topics: topics.iter().cloned().collect(),
-        user_data: None,
-        owned: by_topic(owned),
-        generation_id: generation.generation_id,
-        rack_id: None,
+    let protocol = |assignor: &Assignor| {
+        let subscription = Subscription {
+            topics: topics.iter().cloned().collect(),
+            user_data: (*assignor == Assignor::Sticky).then(|| shared.held().encode()),
+            owned: by_topic(owned),
+            generation_id: generation.generation_id,
+            rack_id: None,
+        };
+        JoinGroupRequestProtocol { name: assignor.name().to_owned(), metadata: subscription.encode() }
     };
-    let metadata = subscription.encode();
-    let protocol =
-        |assignor: &Assignor| JoinGroupRequestProtocol { name: assignor.name().to_owned(), metadata: metadata.clone() };
     let request = JoinGroupRequest {
         group_id: shared.group_id.clone(),
         session_timeout_ms: millis(config.session_timeout),
         rebalance_timeout_ms: millis(config.max_poll_interval),
-        member_id: generation.member_id,
+        member_id: generation.member_id.clone(),
         group_instance_id: shared.instance_id.clone(),
         protocol_type: PROTOCOL_TYPE.to_owned(),
         protocols: config.assignors.iter().map(protocol).collect(),
@@ -111,7 +111,7 @@ async fn sync(shared: &Shared, config: &ConsumerConfig, answer: JoinGroupRespons
     let Some(assignor) = Assignor::from_name(&name) else {
         return Err(ClientError::InvalidUse {
             what: format!("group {} chose the assignor {name:?}, which is not known here", shared.group_id),
-            remedy: "let all members use range, roundrobin or cooperative-sticky".to_owned(),
+            remedy: "let all members use range, roundrobin, sticky or cooperative-sticky".to_owned(),
         });
     };
     let is_leader = answer.leader == answer.member_id;
@@ -158,10 +158,14 @@ async fn assign(
 ) -> Result<(Vec<SyncGroupRequestAssignment>, BTreeMap<String, i32>)> {
     let mut known = BTreeMap::new();
     for member in members {
-        let subscription = Subscription::decode(member.metadata.clone()).unwrap_or_else(|error| {
+        let mut subscription = Subscription::decode(member.metadata.clone()).unwrap_or_else(|error| {
             warn!(group = shared.group_id, member = member.member_id, %error, "member gets nothing");
             Subscription::default()
         });
+        if assignor == Assignor::Sticky {
+            let told = subscription.user_data.take().map(Held::decode).and_then(Result::ok).unwrap_or_default();
+            (subscription.owned, subscription.generation_id) = (told.partitions, told.generation_id);
+        }
         let group_instance_id = member.group_instance_id.clone();
         known.insert(member.member_id.clone(), Member { group_instance_id, subscription });
     }

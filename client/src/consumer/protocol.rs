@@ -24,6 +24,17 @@ pub struct Subscription {
     pub rack_id: Option<String>,
 }
 
+/// What a member held last, as it tells the leader of a group with the assignor `sticky` in its user data, because it has given
+/// everything up by then.
+///
+/// Source: KIP-54 (topics and partitions), KIP-341 (generation). It has no version: the generation is there or is not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    pub partitions: TopicPartitions,
+    /// -1 when unknown.
+    pub generation_id: i32,
+}
+
 /// What the leader gives a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
@@ -76,6 +87,23 @@ impl Subscription {
         let generation_id = if version >= 2 { get_i32(&mut data, "generation_id")? } else { -1 };
         let rack_id = if version >= 3 { get_string(&mut data, "rack_id")? } else { None };
         Ok(Subscription { topics, user_data, owned, generation_id, rack_id })
+    }
+}
+
+impl Held {
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        put_partitions(&mut out, &self.partitions);
+        out.put_i32(self.generation_id);
+        out.freeze()
+    }
+
+    /// # Errors
+    /// The bytes are not user data of the assignor `sticky`.
+    pub fn decode(mut data: Bytes) -> Result<Held, ProtocolError> {
+        let partitions = get_partitions(&mut data)?;
+        let generation_id = if data.is_empty() { -1 } else { get_i32(&mut data, "generation_id")? };
+        Ok(Held { partitions, generation_id })
     }
 }
 
@@ -239,6 +267,14 @@ mod tests {
     }
 
     #[test]
+    fn what_a_member_held_reads_back_and_without_a_generation_too() {
+        let held = Held { partitions: [("t".to_owned(), vec![0, 3])].into(), generation_id: 4 };
+        let bytes = held.encode();
+        assert_eq!(Held::decode(bytes.clone()), Ok(held.clone()));
+        assert_eq!(Held::decode(bytes.slice(..bytes.len() - 4)), Ok(Held { generation_id: -1, ..held }));
+    }
+
+    #[test]
     fn counts_beyond_the_data_are_refused_before_memory_is_taken() {
         assert!(Assignment::decode(Bytes::from_static(b"\0\0\x7f\xff\xff\xff")).is_err());
         assert!(Subscription::decode(Bytes::from_static(b"\0\0\x7f\xff\xff\xff")).is_err());
@@ -249,6 +285,7 @@ mod tests {
         fn no_bytes_make_the_readers_panic(data in proptest::collection::vec(any::<u8>(), 0..64)) {
             let data = Bytes::from(data);
             let _ = Subscription::decode(data.clone());
+            let _ = Held::decode(data.clone());
             let _ = Assignment::decode(data);
         }
 

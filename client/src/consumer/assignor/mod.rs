@@ -17,7 +17,9 @@ pub enum Assignor {
     Range,
     /// All partitions of all topics in turn.
     RoundRobin,
-    /// Balanced, and each member keeps what it has; partitions move without the others stopping (KIP-429).
+    /// Balanced, and each member gets back what it had; all stop while the group rebalances (KIP-54).
+    Sticky,
+    /// As [`Assignor::Sticky`], and partitions move without the others stopping (KIP-429).
     CooperativeSticky,
 }
 
@@ -26,13 +28,16 @@ impl Assignor {
         match self {
             Assignor::Range => "range",
             Assignor::RoundRobin => "roundrobin",
+            Assignor::Sticky => "sticky",
             Assignor::CooperativeSticky => "cooperative-sticky",
         }
     }
 
     pub fn from_name(name: &str) -> Option<Assignor> {
-        [Assignor::Range, Assignor::RoundRobin, Assignor::CooperativeSticky].into_iter().find(|a| a.name() == name)
+        Assignor::ALL.into_iter().find(|a| a.name() == name)
     }
+
+    const ALL: [Assignor; 4] = [Assignor::Range, Assignor::RoundRobin, Assignor::Sticky, Assignor::CooperativeSticky];
 
     /// Whether members keep their partitions while the group rebalances.
     pub fn is_cooperative(self) -> bool {
@@ -51,6 +56,7 @@ impl Assignor {
         match self {
             Assignor::Range => range::assign(members, partition_counts),
             Assignor::RoundRobin => round_robin::assign(members, partition_counts),
+            Assignor::Sticky => sticky::assign_at_once(members, partition_counts),
             Assignor::CooperativeSticky => sticky::assign(members, partition_counts),
         }
     }
@@ -121,7 +127,7 @@ mod tests {
                 .filter(|(topic, _)| members.values().any(|m| m.wants(topic)))
                 .flat_map(|(topic, count)| (0..*count).map(move |p| (topic.clone(), p)))
                 .collect();
-            for assignor in [Assignor::Range, Assignor::RoundRobin, Assignor::CooperativeSticky] {
+            for assignor in Assignor::ALL {
                 let plan = assignor.assign(&members, &partition_counts);
                 prop_assert_eq!(everything(&plan), expected.clone(), "{:?}", assignor);
                 for (id, topics) in &plan {

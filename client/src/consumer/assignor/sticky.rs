@@ -1,4 +1,4 @@
-//! Balanced, with as few moves as possible, and in two steps (KIP-429).
+//! Balanced, with as few moves as possible: at once (KIP-54), or in two steps (KIP-429).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,6 +6,20 @@ use super::{Member, empty_plan, in_order};
 use crate::consumer::protocol::TopicPartitions;
 
 type Partition = (String, i32);
+
+/// Plans the balanced state: nobody reads now, so whatever moves can move at once.
+pub(super) fn assign_at_once(
+    members: &BTreeMap<String, Member>,
+    partition_counts: &BTreeMap<String, i32>,
+) -> BTreeMap<String, TopicPartitions> {
+    let mut plan = empty_plan(members);
+    for (id, partitions) in balance(members, partition_counts, &owners(members, partition_counts)) {
+        for (topic, index) in partitions {
+            plan.entry(id.clone()).or_default().entry(topic).or_default().push(index);
+        }
+    }
+    plan
+}
 
 /// Plans the balanced state, then leaves out each partition whose owner must give it up first: the owner
 /// sees that it lost it, revokes it and joins again, and the next round gives it away.
@@ -141,6 +155,18 @@ mod tests {
         members.insert("a".into(), holding(&["t"], &[("t", &[0, 1])], 2));
         let second = assign(&members, &counts);
         assert_eq!((&second["a"]["t"], &second["b"]["t"]), (&vec![0, 1], &vec![2, 3]));
+    }
+
+    #[test]
+    fn at_once_a_newcomer_gets_its_share_and_the_rest_stays() {
+        let members: BTreeMap<String, Member> = [
+            ("a".to_owned(), holding(&["t"], &[("t", &[0, 2, 4])], 1)),
+            ("b".to_owned(), holding(&["t"], &[("t", &[1, 3, 5])], 1)),
+            ("c".to_owned(), member(&["t"])),
+        ]
+        .into();
+        let plan = assign_at_once(&members, &[("t".to_owned(), 6)].into());
+        assert_eq!((&plan["a"]["t"], &plan["b"]["t"], &plan["c"]["t"]), (&vec![0, 2], &vec![1, 3], &vec![4, 5]));
     }
 
     #[test]
