@@ -65,7 +65,14 @@ struct Share {
 ///
 /// # Errors
 /// The body is not a Produce request.
-pub async fn start(services: &Services, cx: RequestContext, body: Bytes) -> Result<PendingProduce, CloseReason> {
+///
+/// `alone`: the connection waits for no earlier request and has not sent the next one yet.
+pub async fn start(
+    services: &Services,
+    cx: RequestContext,
+    body: Bytes,
+    alone: bool,
+) -> Result<PendingProduce, CloseReason> {
     services.metrics.count_request(ApiKey::Produce);
     let (request, shares) = split(&cx, &body)?;
     let required = match request.acks {
@@ -98,7 +105,7 @@ pub async fn start(services: &Services, cx: RequestContext, body: Bytes) -> Resu
             match checked {
                 Err(outcome) => ack.answer(outcome),
                 Ok((partition, required, batch, record_count)) => {
-                    services.workers().append(Append { partition, batch, record_count, required, ack }).await;
+                    services.workers().append(Append { partition, batch, record_count, required, ack }, alone).await;
                 }
             }
         }

@@ -180,7 +180,8 @@ impl Connection {
             let (header, body) = header::decode_request_header(&bytes)?;
             drop(bytes);
             let cx = self.context(header);
-            let produce = api::produce::start(&self.services, cx, body).await?;
+            let alone = self.pending.is_empty() && self.input.is_empty();
+            let produce = api::produce::start(&self.services, cx, body, alone).await?;
             self.pending.push_back(Pending { produce, started: self.last_active, _share: frame.share });
         } else {
             self.held = Some(frame);

@@ -107,6 +107,11 @@ impl Input {
         broken(stream).await
     }
 
+    /// Whether nothing of the next request has been read.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
     /// Whether there is nothing more to take: the client sends no more and everything was taken.
     pub fn is_exhausted(&self) -> bool {
         self.ended && self.buffer.is_empty()

@@ -18,6 +18,8 @@ pub struct Mailbox<M> {
 struct Inner<M> {
     messages: Vec<M>,
     sleeping: bool,
+    /// The worker is to look up, though there is no message.
+    nudged: bool,
     closed: bool,
 }
 
@@ -25,7 +27,7 @@ impl<M> Mailbox<M> {
     /// `bound`: how many messages of [`Mailbox::send_bounded`] may wait at a time.
     pub fn new(bound: usize) -> Mailbox<M> {
         Mailbox {
-            inner: Mutex::new(Inner { messages: Vec::new(), sleeping: false, closed: false }),
+            inner: Mutex::new(Inner { messages: Vec::new(), sleeping: false, nudged: false, closed: false }),
             arrived: Condvar::new(),
             room: Semaphore::new(bound.clamp(1, Semaphore::MAX_PERMITS)),
         }
@@ -46,6 +48,23 @@ impl<M> Mailbox<M> {
         }
     }
 
+    /// Whether the worker sleeps and has nothing to wake up for.
+    pub fn is_asleep(&self) -> bool {
+        let inner = self.inner.lock().expect("no code panics while it holds this lock");
+        inner.sleeping && inner.messages.is_empty()
+    }
+
+    /// Wakes the worker without a message.
+    pub fn nudge(&self) {
+        let mut inner = self.inner.lock().expect("no code panics while it holds this lock");
+        inner.nudged = true;
+        let wake = std::mem::take(&mut inner.sleeping);
+        drop(inner);
+        if wake {
+            self.arrived.notify_one();
+        }
+    }
+
     /// Waits for room first. Whoever takes the message calls [`Mailbox::made_room`].
     pub async fn send_bounded(&self, message: M) {
         if let Ok(permit) = self.room.acquire().await {
@@ -60,13 +79,13 @@ impl<M> Mailbox<M> {
         }
     }
 
-    /// Swaps everything that is there into `taken`, which must be empty. Sleeps until there is something, for at most
-    /// `patience`.
+    /// Swaps everything that is there into `taken`, which must be empty. Sleeps until there is something or a nudge, for at
+    /// most `patience`.
     pub fn take(&self, taken: &mut Vec<M>, patience: Option<Duration>) {
         let mut inner = self.inner.lock().expect("no code panics while it holds this lock");
         if inner.messages.is_empty() && patience != Some(Duration::ZERO) {
             inner.sleeping = true;
-            let nothing = |inner: &mut Inner<M>| inner.messages.is_empty();
+            let nothing = |inner: &mut Inner<M>| inner.messages.is_empty() && !inner.nudged;
             inner = match patience {
                 None => self.arrived.wait_while(inner, nothing).expect("no code panics while it holds this lock"),
                 Some(patience) => {
@@ -76,6 +95,7 @@ impl<M> Mailbox<M> {
             };
             inner.sleeping = false;
         }
+        inner.nudged = false;
         std::mem::swap(&mut inner.messages, taken);
     }
 
@@ -118,6 +138,27 @@ mod tests {
         assert_eq!(taken, [1, 3]);
         mailbox.made_room(1);
         assert!(mailbox.send_bounded(4).now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_nudge_ends_a_sleep_and_one_that_came_too_early_the_next() {
+        let mailbox: Mailbox<i32> = Mailbox::new(1);
+        assert!(!mailbox.is_asleep());
+        mailbox.nudge();
+        let mut taken = Vec::new();
+        mailbox.take(&mut taken, None);
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                let mut taken = Vec::new();
+                mailbox.take(&mut taken, None);
+                taken.len()
+            });
+            while !mailbox.is_asleep() {
+                std::thread::yield_now();
+            }
+            mailbox.nudge();
+            assert_eq!(worker.join().unwrap(), 0);
+        });
     }
 
     #[test]

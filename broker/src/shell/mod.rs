@@ -5,6 +5,7 @@ pub mod batcher;
 pub mod budget;
 pub mod connection;
 pub mod coordinators;
+pub mod desk;
 pub mod dirs;
 pub mod fetch_wait;
 pub mod fetcher;
