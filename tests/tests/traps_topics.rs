@@ -124,20 +124,24 @@ fn duplicates_are_refused_and_validation_creates_nothing() {
     assert_eq!(metadata(&mut conn, 12, Some(&[&name]), false).topics[0].error_code, 3);
 }
 
-/// v5+ answers with what was created: counts, id, and the whole configuration with its sources.
+/// v5+ answers with what was created, or would be: counts, id, and the whole configuration with its sources.
 #[test]
 fn create_topics_answers_with_what_it_made() {
     let target = target();
     let mut conn = target.conn();
     let name = unique("t");
     let config = CreatableTopicConfig::default().with_name(text("retention.ms")).with_value(Some(text("12345")));
-    let made = create(&mut conn, 7, topic_of(&name, 3, 1).with_configs(vec![config]), false);
-    assert_eq!((made.error_code, made.num_partitions, made.replication_factor), (0, 3, 1));
-    assert_eq!(made.topic_id, topic_id(&mut conn, &name));
-    let configs = made.configs.expect("a configuration");
-    let of = |key: &str| configs.iter().find(|c| &*c.name == key).expect("a known key");
-    assert_eq!((of("retention.ms").value.as_deref(), of("retention.ms").config_source), (Some("12345"), 1));
-    assert_eq!((of("cleanup.policy").value.as_deref(), of("cleanup.policy").config_source), (Some("delete"), 5));
+    let asked = topic_of(&name, 3, 1).with_configs(vec![config]);
+    for validate_only in [true, false] {
+        let made = create(&mut conn, 7, asked.clone(), validate_only);
+        assert_eq!((made.error_code, made.num_partitions, made.replication_factor), (0, 3, 1));
+        let id = if validate_only { Uuid::nil() } else { topic_id(&mut conn, &name) };
+        assert_eq!(made.topic_id, id);
+        let configs = made.configs.expect("a configuration");
+        let of = |key: &str| configs.iter().find(|c| &*c.name == key).expect("a known key");
+        assert_eq!((of("retention.ms").value.as_deref(), of("retention.ms").config_source), (Some("12345"), 1));
+        assert_eq!((of("cleanup.policy").value.as_deref(), of("cleanup.policy").config_source), (Some("delete"), 5));
+    }
 }
 
 /// DeleteTopics: by name and, from v6, by id; unknown ones are 3 and 100; asking with both is malformed.

@@ -2,9 +2,10 @@
 //!
 //! - -1 for partitions or replication factor takes the cluster's default (4+, KIP-464).
 //! - A topic named twice is error 42 for each mention; a bad name 17, a topic that exists 36: each topic stands on its own.
-//! - The answer comes when this broker serves the topics; from version 5 on it shows their configuration.
+//! - The answer comes when this broker serves the topics; from version 5 on it shows their configuration, also the one that a
+//!   topic would get that is only validated.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use thalweg_model::{ErrorCode, TopicId, topic_config};
 use thalweg_proto::v1;
@@ -83,9 +84,14 @@ async fn create(
         services.applied(response.index).await;
     }
     let image = services.image();
+    let asked: HashMap<&str, &CreatableTopic> = topics.iter().map(|topic| (topic.name.as_str(), *topic)).collect();
     let results = response.topics.into_iter().map(|topic| {
-        let name = topic.name.clone();
-        (name, result(services, &image, topic, validate_only))
+        // The image has no topic that was only looked at.
+        let own = match asked.get(topic.name.as_str()).filter(|_| validate_only) {
+            Some(asked) => asked.configs.iter().filter_map(|c| Some((c.name.clone(), c.value.clone()?))).collect(),
+            None => image.overrides(&ConfigScope::Topic(topic.name.clone())).clone(),
+        };
+        (topic.name.clone(), result(services, &image, topic, &own))
     });
     results.collect()
 }
@@ -106,7 +112,12 @@ fn new_topic(topic: &CreatableTopic) -> v1::NewTopic {
     }
 }
 
-fn result(services: &Services, image: &Image, topic: v1::CreatedTopic, validate_only: bool) -> CreatableTopicResult {
+fn result(
+    services: &Services,
+    image: &Image,
+    topic: v1::CreatedTopic,
+    own: &BTreeMap<String, String>,
+) -> CreatableTopicResult {
     let code = kafka_code(topic.error.as_ref());
     if code.is_error() {
         let message = topic.error.map(|error| error.message).filter(|message| !message.is_empty());
@@ -118,17 +129,22 @@ fn result(services: &Services, image: &Image, topic: v1::CreatedTopic, validate_
         error_message: None,
         num_partitions: topic.partitions,
         replication_factor: i16::try_from(topic.replication_factor).unwrap_or(-1),
-        configs: (!validate_only).then(|| configs(services, image, &topic.name)),
+        configs: Some(configs(services, image, &topic.name, own)),
         name: topic.name,
         ..Default::default()
     }
 }
 
-/// Every topic key with its value and where it comes from (KIP-525).
-fn configs(services: &Services, image: &Image, topic: &str) -> Vec<CreatableTopicConfigs> {
+/// Every topic key with its value and where it comes from (KIP-525). `own`: what the topic sets itself.
+fn configs(
+    services: &Services,
+    image: &Image,
+    topic: &str,
+    own: &BTreeMap<String, String>,
+) -> Vec<CreatableTopicConfigs> {
     let defaults = services.config.properties.topic_defaults();
-    let merged = image.topic_overrides(topic, services.node_id(), &defaults);
-    let own = image.overrides(&ConfigScope::Topic(topic.to_owned()));
+    let mut merged = image.topic_overrides(topic, services.node_id(), &defaults);
+    merged.extend(own.iter().map(|(key, value)| (key.clone(), value.clone())));
     let entries = topic_config::KEYS.iter().map(|key| CreatableTopicConfigs {
         name: key.name.to_owned(),
         value: Some(merged.get(key.name).cloned().unwrap_or_else(|| key.default.to_owned())),
