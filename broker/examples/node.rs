@@ -48,6 +48,7 @@ async fn broker(dir: PathBuf, port: u16, properties: Properties, coordinator: &C
         name: "PLAINTEXT".to_owned(),
         address: SocketAddr::from(([127, 0, 0, 1], port)),
         advertised: None,
+        advertised_to: Vec::new(),
     };
     let config = BrokerConfig {
         broker_id: None,

@@ -1,6 +1,7 @@
 //! What every handler works with.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -15,8 +16,10 @@ use crate::config::BrokerConfig;
 use crate::machine::clients::ClientKinds;
 use crate::machine::image::Image;
 use crate::metrics::Metrics;
+use crate::shell::arrivals::Arrivals;
 use crate::shell::coordinators::Coordinators;
 use crate::shell::dirs::Dirs;
+use crate::shell::endpoints;
 use crate::shell::flusher::Flushers;
 use crate::shell::group_calls::GroupCalls;
 use crate::shell::isr::ProposalQueue;
@@ -30,6 +33,8 @@ use crate::shell::worker::{LeaseCell, WorkerEnv, Workers};
 pub struct Services {
     pub config: BrokerConfig,
     pub clock: Clock,
+    /// This machine's, as of the start.
+    pub own_addresses: Vec<IpAddr>,
     pub coordinators: Arc<Coordinators>,
     pub groups: GroupCalls,
     pub metrics: Arc<Metrics>,
@@ -41,6 +46,7 @@ pub struct Services {
     pub lease: Arc<LeaseCell>,
     pub worker_env: WorkerEnv,
     pub clients: SeenClients,
+    pub arrivals: Arc<Arrivals>,
     workers: Workers,
     /// Until the task that sends them takes it.
     proposals: Mutex<Option<ProposalQueue>>,
@@ -77,12 +83,14 @@ impl Services {
             producer_ids: ProducerIds::default(),
             config,
             clock,
+            own_addresses: endpoints::interfaces().into_iter().map(|interface| interface.address).collect(),
             coordinators,
             metrics,
             flushers,
             lease,
             worker_env: env,
             clients: SeenClients::default(),
+            arrivals: Arc::default(),
             workers,
             proposals: Mutex::new(Some(queue)),
             dirs: OnceLock::new(),

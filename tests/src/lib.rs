@@ -12,6 +12,7 @@ pub mod cli;
 pub mod cluster;
 pub mod conn;
 pub mod group;
+pub mod netns;
 pub mod node;
 pub mod target;
 

@@ -1,12 +1,19 @@
 //! The configuration file: what a node is, where it keeps its data, what it listens on.
 
+mod listeners;
+mod overrides;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Deserialize;
+use thalweg_broker::ListenerConfig;
 use thalweg_coordinator::CoordinatorPeer;
+
+pub use listeners::{Advertise, Listen};
+pub use overrides::Overrides;
 
 /// A node's configuration; each field's meaning and default stand in [`commented_defaults`].
 #[derive(Clone, Debug, Deserialize)]
@@ -14,6 +21,8 @@ use thalweg_coordinator::CoordinatorPeer;
 pub struct NodeConfig {
     #[serde(default = "default_roles")]
     pub roles: Vec<Role>,
+    /// Empty until somebody has said where.
+    #[serde(default)]
     pub data_dir: PathBuf,
     #[serde(default)]
     pub broker: BrokerSection,
@@ -27,7 +36,7 @@ pub struct NodeConfig {
     pub properties: BTreeMap<String, toml::Value>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     Broker,
@@ -38,8 +47,11 @@ pub enum Role {
 #[serde(deny_unknown_fields, default)]
 pub struct BrokerSection {
     pub id: Option<i32>,
-    pub listen: Vec<SocketAddr>,
-    pub advertised: Option<String>,
+    #[serde(deserialize_with = "listeners::words")]
+    pub listen: Vec<Listen>,
+    #[serde(deserialize_with = "listeners::words")]
+    pub advertised: Vec<Advertise>,
+    pub inter_broker_listener: Option<String>,
     pub log_dirs: Vec<PathBuf>,
     pub rack: Option<String>,
     pub coordinators: Vec<String>,
@@ -66,7 +78,7 @@ pub struct LogSection {
     pub format: LogFormat,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     Text,
@@ -74,15 +86,33 @@ pub enum LogFormat {
 }
 
 impl NodeConfig {
+    /// The file's words, if there is one, under those of flags and variables.
+    ///
     /// # Errors
-    /// A file that cannot be read, is no TOML, or names something unknown; names the file, the line and what is known.
-    pub fn read(path: &Path) -> Result<NodeConfig> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        NodeConfig::parse(&text).with_context(|| path.display().to_string())
+    /// A file that cannot be read, is no TOML, or names something unknown: names the file, the line and what is known. What
+    /// does not fit together: names the keys.
+    pub fn read(path: Option<&Path>, overrides: Overrides) -> Result<NodeConfig> {
+        let text = match path {
+            Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
+            None => String::new(),
+        };
+        let named = || path.map(|path| path.display().to_string()).unwrap_or_default();
+        let mut config = NodeConfig::parse(&text).with_context(named)?;
+        overrides.apply(&mut config)?;
+        if path.is_none() { config.checked() } else { config.checked().with_context(named) }
     }
 
     fn parse(text: &str) -> Result<NodeConfig> {
-        let config: NodeConfig = toml::from_str(text)?;
+        Ok(toml::from_str(text)?)
+    }
+
+    fn checked(self) -> Result<NodeConfig> {
+        let config = self;
+        if config.data_dir.as_os_str().is_empty() {
+            bail!(
+                "nothing says where the data is to be kept: give --data-dir DIR, or data_dir in a file with --config FILE"
+            );
+        }
         if config.roles.is_empty() {
             bail!("roles is empty; name broker, coordinator or both");
         }
@@ -93,7 +123,17 @@ impl NodeConfig {
             bail!("broker.id is 0 or more; leave it out to be given one");
         }
         config.coordinator.check()?;
+        config.listeners()?;
         Ok(config)
+    }
+
+    /// The broker's listeners, the one where brokers meet first.
+    ///
+    /// # Errors
+    /// Names or addresses that do not fit together; whoever wrote them is at fault.
+    pub fn listeners(&self) -> Result<Vec<ListenerConfig>> {
+        let broker = &self.broker;
+        listeners::listeners(&broker.listen, &broker.advertised, broker.inter_broker_listener.as_deref())
     }
 
     pub fn has_role(&self, role: Role) -> bool {
@@ -188,8 +228,9 @@ impl Default for BrokerSection {
     fn default() -> BrokerSection {
         BrokerSection {
             id: None,
-            listen: vec![loopback(9092)],
-            advertised: None,
+            listen: vec![loopback(9092).into()],
+            advertised: Vec::new(),
+            inter_broker_listener: None,
             log_dirs: Vec::new(),
             rack: None,
             coordinators: Vec::new(),
@@ -233,10 +274,14 @@ roles = ["broker", "coordinator"]
 [broker]
 # Its number in the cluster. Unset: the coordinators give it one, and its directories keep it.
 # id = 1
-# What Kafka clients connect to.
+# What Kafka clients connect to; several with a name each: ["internal://0.0.0.0:9092", "host://0.0.0.0:19092"].
 listen = ["127.0.0.1:9092"]
-# What clients are told to connect to. Unset: the address that the client came in on.
-# advertised = "broker-1.example:9092"
+# What clients of a listener are told to connect to, all of them or those of a network: ["host://localhost:19092",
+# "internal@10.0.0.0/8://broker-1.example:9092"]. Unset: the address that the client came in on, and of the other brokers
+# theirs in the same network.
+advertised = []
+# The listener where brokers meet. Unset: the first.
+# inter_broker_listener = "internal"
 # Folders for partition logs, one per disk. Empty: data_dir/logs.
 log_dirs = []
 # The failure domain, such as a zone.
@@ -274,10 +319,14 @@ format = "text"
 mod tests {
     use super::*;
 
+    fn checked(text: &str) -> Result<NodeConfig> {
+        NodeConfig::parse(text)?.checked()
+    }
+
     #[test]
     fn the_printed_defaults_are_a_valid_file_with_the_built_in_values() {
-        let printed = NodeConfig::parse(&commented_defaults()).unwrap();
-        let bare = NodeConfig::parse("data_dir = '/var/lib/thalweg'").unwrap();
+        let printed = checked(&commented_defaults()).unwrap();
+        let bare = checked("data_dir = '/var/lib/thalweg'").unwrap();
         assert_eq!(format!("{printed:?}"), format!("{bare:?}"));
     }
 
@@ -289,14 +338,13 @@ mod tests {
 
     #[test]
     fn a_broker_alone_must_know_its_coordinators() {
-        let error = NodeConfig::parse("data_dir = '/d'\nroles = ['broker']").unwrap_err().to_string();
+        let error = checked("data_dir = '/d'\nroles = ['broker']").unwrap_err().to_string();
         assert!(error.contains("broker.coordinators"), "{error}");
     }
 
     #[test]
     fn coordinators_are_told_apart_by_id_and_address() {
-        let with =
-            |peers: &str| NodeConfig::parse(&format!("data_dir = '/d'\n[coordinator]\nid = 2\npeers = {peers}\n"));
+        let with = |peers: &str| checked(&format!("data_dir = '/d'\n[coordinator]\nid = 2\npeers = {peers}\n"));
         let config = with("['1@a:1', '2@b:1']").unwrap();
         assert_eq!(config.coordinator.parsed_peers().unwrap()[1], CoordinatorPeer { id: 2, address: "b:1".into() });
         for (peers, part) in
@@ -321,5 +369,27 @@ mod tests {
         assert_eq!(texts["auto.create.topics.enable"], "false");
         assert_eq!(texts["log.cleanup.policy"], "compact,delete");
         assert_eq!(texts["log.retention.ms"], "-1");
+    }
+
+    #[test]
+    fn without_a_file_flags_must_say_where_the_data_is() {
+        let error = NodeConfig::read(None, Overrides::default()).unwrap_err().to_string();
+        assert!(error.contains("--data-dir"), "{error}");
+        let given = Overrides { data_dir: Some("/d".into()), ..Overrides::default() };
+        assert_eq!(NodeConfig::read(None, given).unwrap().data_dir, Path::new("/d"));
+    }
+
+    #[test]
+    fn one_address_and_a_list_of_them_are_both_read() {
+        for text in ["'host://localhost:1'", "['host://localhost:1']"] {
+            let config = checked(&format!(
+                "data_dir = '/d'\n[broker]\nlisten = ['internal://127.0.0.1:2', 'host://127.0.0.1:1']\nadvertised = {text}\n\
+                 inter_broker_listener = 'host'\n"
+            ));
+            let listeners = config.unwrap().listeners().unwrap();
+            assert_eq!((listeners[0].name.as_str(), listeners[0].advertised.is_some()), ("host", true));
+        }
+        let error = checked("data_dir = '/d'\n[broker]\nadvertised = 'elsewhere://h:1'\n").unwrap_err().to_string();
+        assert!(error.contains("elsewhere") && error.contains("PLAINTEXT"), "{error}");
     }
 }

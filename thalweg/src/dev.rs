@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::config::{BrokerSection, CoordinatorSection, HttpSection, LogSection, NodeConfig, Role};
+use crate::config::{Advertise, BrokerSection, CoordinatorSection, HttpSection, Listen, LogSection, NodeConfig, Role};
 use crate::node::{self, Node, StopWith};
 use crate::telemetry;
 
@@ -20,9 +20,13 @@ pub struct DevArguments {
     /// Where data is kept; created if missing, kept when the node stops
     #[arg(long, env = "THALWEG_DATA_DIR", default_value = "./thalweg-data")]
     data_dir: PathBuf,
-    /// What Kafka clients connect to; with several nodes the first one's address, the others take the ports that follow
-    #[arg(long, env = "THALWEG_LISTEN", default_value = "127.0.0.1:9092")]
-    listen: Vec<SocketAddr>,
+    /// What Kafka clients connect to, [NAME://]ADDRESS:PORT with commas between; with several nodes the first one's address,
+    /// the others take the ports that follow
+    #[arg(long, env = "THALWEG_LISTEN", value_delimiter = ',', default_value = "127.0.0.1:9092")]
+    listen: Vec<Listen>,
+    /// What they are told to connect to, [NAME[@NETWORK]://]HOST:PORT; left out: the address that they came in on
+    #[arg(long, env = "THALWEG_ADVERTISED", value_delimiter = ',')]
+    advertised: Vec<Advertise>,
     /// Metrics and health; with several nodes the first one's address
     #[arg(long, env = "THALWEG_HTTP", default_value = "127.0.0.1:9644")]
     http: SocketAddr,
@@ -47,7 +51,11 @@ pub fn run(arguments: &DevArguments) -> Result<()> {
     let mut config = NodeConfig {
         roles: vec![Role::Broker, Role::Coordinator],
         data_dir: arguments.data_dir.clone(),
-        broker: BrokerSection { listen: arguments.listen.clone(), ..BrokerSection::default() },
+        broker: BrokerSection {
+            listen: arguments.listen.clone(),
+            advertised: arguments.advertised.clone(),
+            ..BrokerSection::default()
+        },
         // Nobody else joins a development node, so its port is the system's choice.
         coordinator: CoordinatorSection {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::config::NodeConfig;
+use crate::config::{NodeConfig, Overrides};
 use crate::node::StopWith;
 
 #[derive(Parser)]
@@ -28,8 +28,8 @@ struct Arguments {
 enum Command {
     /// Run a node on this machine for development: no set-up, loopback only
     Dev(dev::DevArguments),
-    /// Run a node as a configuration file says
-    Start(StartArguments),
+    /// Run a node as a configuration file, flags and variables say
+    Start(Box<StartArguments>),
     #[command(flatten)]
     Verb(cli::Command),
 }
@@ -37,11 +37,10 @@ enum Command {
 #[derive(clap::Args)]
 struct StartArguments {
     /// The configuration file (TOML); `--print-config` shows every key with its default
-    #[arg(long, env = "THALWEG_CONFIG", required_unless_present = "print_config")]
+    #[arg(long, env = "THALWEG_CONFIG")]
     config: Option<PathBuf>,
-    /// Set one property over the file, under Kafka's name
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    overrides: Overrides,
     /// Stop when standard input ends: for whoever starts nodes and must not leave any behind
     #[arg(long, hide = true)]
     stop_with_parent: bool,
@@ -54,7 +53,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
         Command::Dev(dev) => dev::run(&dev),
-        Command::Start(start) => run_start(&start),
+        Command::Start(start) => run_start(*start),
         Command::Verb(verb) => return cli::run(verb, Arguments::command),
     };
     match outcome {
@@ -66,13 +65,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn run_start(arguments: &StartArguments) -> Result<()> {
-    let Some(path) = arguments.config.as_ref().filter(|_| !arguments.print_config) else {
+fn run_start(arguments: StartArguments) -> Result<()> {
+    if arguments.print_config {
         telemetry::say(&config::commented_defaults());
         return Ok(());
-    };
-    let mut config = NodeConfig::read(path)?;
-    config.set_properties(&arguments.set)?;
+    }
+    let config = NodeConfig::read(arguments.config.as_deref(), arguments.overrides)?;
     telemetry::start(config.log.format, &config.log.level)?;
     let stop_with = if arguments.stop_with_parent { StopWith::Parent } else { StopWith::Signals };
     node::run(config, stop_with, |node| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use thalweg_broker::config::Properties;
-use thalweg_broker::{Advertised, Broker, BrokerConfig, ListenerConfig, Readiness};
+use thalweg_broker::{Broker, BrokerConfig, Readiness};
 use thalweg_coordinator::{Coordinator, CoordinatorConfig, CoordinatorSettings};
 use thalweg_coordinator_rocks::RocksStore;
 use thalweg_model::NodeId;
@@ -218,13 +218,6 @@ fn broker_config(
     properties: Properties,
     coordinator: Option<&Coordinator>,
 ) -> Result<BrokerConfig> {
-    let advertised = config.broker.advertised.as_deref().map(advertised).transpose()?;
-    let listeners = config.broker.listen.iter().enumerate().map(|(i, address)| ListenerConfig {
-        name: if i == 0 { "PLAINTEXT".to_owned() } else { format!("PLAINTEXT{i}") },
-        address: *address,
-        // One name cannot stand for several ports; the others tell the address that the client came in on.
-        advertised: advertised.clone().filter(|_| i == 0),
-    });
     let log_dirs = match config.broker.log_dirs.as_slice() {
         [] => vec![config.data_dir.join("logs")],
         dirs => dirs.to_vec(),
@@ -242,17 +235,9 @@ fn broker_config(
         rack: config.broker.rack.clone(),
         coordinators,
         log_dirs,
-        listeners: listeners.collect(),
+        listeners: config.listeners()?,
         properties,
     })
-}
-
-fn advertised(text: &str) -> Result<Advertised> {
-    let parsed = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-    match parsed {
-        Some((host, port)) if !host.is_empty() && port > 0 => Ok(Advertised { host: host.to_owned(), port }),
-        _ => bail!("broker.advertised is host:port, such as broker-1.example:9092, not '{text}'"),
-    }
 }
 
 /// Held for the life of the process; the kernel lets go of it however the process ends.
@@ -284,9 +269,10 @@ fn runtime(name: &'static str, threads: Option<usize>) -> Result<Runtime> {
 }
 
 fn warn_if_open(config: &NodeConfig) {
-    let named = [("Kafka clients", config.broker.listen.as_slice()), ("HTTP", &[config.http.listen])];
-    for (what, addresses) in named {
-        for address in addresses.iter().filter(|address| !address.ip().is_loopback()) {
+    let kafka = config.broker.listen.iter().map(|listen| ("Kafka clients", listen.address));
+    let kafka = kafka.filter(|_| config.has_role(Role::Broker));
+    for (what, address) in kafka.chain([("HTTP", config.http.listen)]) {
+        if !address.ip().is_loopback() {
             warn!(
                 %address,
                 "listening for {what} beyond this machine WITHOUT AUTHENTICATION: whoever reaches this address can read, \
@@ -303,14 +289,6 @@ fn warn_if_open(config: &NodeConfig) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_advertised_address_without_a_port_is_refused_with_an_example() {
-        assert_eq!(advertised("a.example:9092").unwrap(), Advertised { host: "a.example".to_owned(), port: 9092 });
-        for wrong in ["a.example", ":9092", "a.example:", "a.example:0", "a.example:99999"] {
-            assert!(advertised(wrong).unwrap_err().to_string().contains("host:port"), "{wrong}");
-        }
-    }
 
     #[test]
     fn a_data_directory_has_one_user_at_a_time() {

@@ -158,6 +158,57 @@ pub struct NodeReport {
     pub open_files: Option<u64>,
     pub open_files_limit: Option<u64>,
     pub clients: Vec<ClientReport>,
+    /// Every registered broker and where it says that it can be reached.
+    pub brokers: Vec<BrokerReport>,
+    /// How whoever asks came here.
+    pub asker: ArrivalReport,
+    /// How those came that are connected, most connections first.
+    pub arrivals: Vec<ArrivalReport>,
+    /// Further arrivals that did not fit into the answer.
+    pub arrivals_left_out: u64,
+}
+
+/// A broker as the cluster knows it.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct BrokerReport {
+    pub node_id: i32,
+    pub is_fenced: bool,
+    pub endpoints: Vec<EndpointReport>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct EndpointReport {
+    pub listener: String,
+    /// host:port.
+    pub address: String,
+    /// The network whose clients are told this; `None`: all.
+    pub clients: Option<String>,
+    /// The network of the interface that has this address; `None`: an address that the operator gave.
+    pub network: Option<String>,
+}
+
+/// Connections that came in the same way, and what their clients are told.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct ArrivalReport {
+    pub listener: String,
+    /// The client's address, as this broker sees it.
+    pub from: String,
+    /// This broker's address and port, as the client reached it.
+    pub to: String,
+    pub connection_count: u64,
+    pub told: Vec<ToldReport>,
+}
+
+/// Where a client is told that a broker is.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct ToldReport {
+    pub node_id: i32,
+    /// host:port; `None`: this broker has no such listener, and the client does not hear of it.
+    pub address: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -168,6 +219,16 @@ pub struct ListenerReport {
     pub address: String,
     /// What clients are told; `None`: the address that they came in on.
     pub advertised: Option<String>,
+    /// What clients of single networks are told instead.
+    pub advertised_to: Vec<AdvertisedReport>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct AdvertisedReport {
+    /// Such as 10.0.0.0/8.
+    pub network: String,
+    pub address: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]

@@ -10,7 +10,8 @@ use thalweg_wire::{ApiKey, DecodeError, Message, header};
 use thalweg_world::send::Part;
 use thiserror::Error;
 
-use crate::config::ListenerConfig;
+use crate::config::{Advertised, ListenerConfig};
+use crate::machine::addresses::Arrival;
 use crate::machine::image::BrokerImage;
 use crate::services::Services;
 
@@ -28,6 +29,19 @@ pub struct ConnectionInfo {
     /// Our end, as the client reached it.
     pub local: SocketAddr,
     pub listener: Arc<ListenerConfig>,
+}
+
+impl ConnectionInfo {
+    /// Where whoever came this way is told that a broker is; `None` if it has no such listener.
+    pub fn told(&self, services: &Services, id: NodeId, broker: &BrokerImage) -> Option<Advertised> {
+        let ConnectionInfo { peer, local, listener } = self;
+        if id == services.node_id() {
+            return Some(listener.told(peer.ip(), *local));
+        }
+        let arrival = Arrival { listener: &listener.name, from: &[peer.ip()], to: &[local.ip()] };
+        let endpoint = arrival.choose(broker)?;
+        Some(Advertised { host: endpoint.host.clone(), port: endpoint.port })
+    }
 }
 
 /// What goes back.
@@ -72,15 +86,8 @@ impl RequestContext {
 
     /// Where clients of this request's listener reach a broker; `None` if it has no such listener.
     pub fn address_of(&self, services: &Services, id: NodeId, broker: &BrokerImage) -> Option<(String, u16)> {
-        let connection = &self.connection;
-        if id == services.node_id() {
-            return Some(match &connection.listener.advertised {
-                Some(advertised) => (advertised.host.clone(), advertised.port),
-                None => (connection.local.ip().to_canonical().to_string(), connection.local.port()),
-            });
-        }
-        let endpoint = broker.endpoints.iter().find(|endpoint| endpoint.listener == connection.listener.name)?;
-        Some((endpoint.host.clone(), endpoint.port))
+        let Advertised { host, port } = self.connection.told(services, id, broker)?;
+        Some((host, port))
     }
 
     pub(super) fn decode<M: Message>(&self, body: &Bytes) -> Result<M, CloseReason> {

@@ -21,11 +21,11 @@ use crate::services::Services;
 use crate::shell::owner::Owner;
 use crate::shell::partitions::Partition;
 
-pub async fn handle(services: &Services, _: &RequestContext, request: InspectRequest) -> InspectResponse {
+pub async fn handle(services: &Services, cx: &RequestContext, request: InspectRequest) -> InspectResponse {
     let answer = match InspectKind::from_code(request.kind) {
         Some(InspectKind::Group) => group(services, request.subject).await.map(|report| json!(report)),
         Some(InspectKind::Topic) => topic(services, &request.subject).await.map(|report| json!(report)),
-        Some(InspectKind::Node) => Ok(json!(inspect_node::report(services))),
+        Some(InspectKind::Node) => Ok(json!(inspect_node::report(services, cx))),
         None => Err((ErrorCode::InvalidRequest, Some(format!("nothing is known of kind {}", request.kind)))),
     };
     match answer {

@@ -12,7 +12,7 @@ use thalweg_model::{
 use thalweg_proto::v1;
 use v1::record::Kind;
 
-use crate::config::properties;
+use crate::config::{Network, properties};
 
 /// A snapshot of the cluster as of [`Image::index`].
 #[derive(Clone, Debug, Default)]
@@ -42,6 +42,10 @@ pub struct Endpoint {
     pub listener: String,
     pub host: String,
     pub port: u16,
+    /// Told only to clients that come from there.
+    pub clients: Option<Network>,
+    /// The broker's interface has this address in this network. `None` for an address that its operator gave.
+    pub network: Option<Network>,
 }
 
 /// One life of a topic.
@@ -307,7 +311,16 @@ fn difference(before: &Image, after: &Image) -> Changes {
 fn broker_image(broker: &v1::BrokerRecord) -> BrokerImage {
     let endpoints = broker.endpoints.iter().filter_map(|endpoint| {
         let port = u16::try_from(endpoint.port).ok()?;
-        Some(Endpoint { listener: endpoint.listener.clone(), host: endpoint.host.clone(), port })
+        // A rule that cannot be read is left out rather than told to everybody.
+        let network = |text: &str| if text.is_empty() { Some(None) } else { text.parse().ok().map(Some) };
+        let (listener, host) = (endpoint.listener.clone(), endpoint.host.clone());
+        Some(Endpoint {
+            listener,
+            host,
+            port,
+            clients: network(&endpoint.clients)?,
+            network: network(&endpoint.network)?,
+        })
     });
     BrokerImage {
         epoch: BrokerEpoch(broker.epoch),

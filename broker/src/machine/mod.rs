@@ -22,6 +22,7 @@
 //!   was done. Then the next fetch. A fetch without an answer is simply asked anew.
 //! - **Disk failure**: [`replica::Replica::failed`].
 
+pub mod addresses;
 pub mod clients;
 pub mod delayed;
 pub mod fetch_session;

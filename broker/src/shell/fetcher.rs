@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use self::entries::Entries;
+use super::endpoints;
 use super::owner::{Copied, Owner};
 use super::partitions::Partition;
 use super::peer::{Peer, PeerError};
@@ -299,8 +300,7 @@ impl Fetcher {
     async fn connect(&self) -> Result<Peer, FetchError> {
         let address = {
             let image = self.services.image();
-            // The first listener is the one that brokers meet at.
-            image.brokers.get(&self.leader).and_then(|broker| broker.endpoints.first().cloned())
+            image.brokers.get(&self.leader).and_then(|broker| endpoints::between(&self.services, broker))
         };
         let address = address.ok_or(FetchError::NoAddress)?;
         let peer = Peer::connect(&address.host, address.port, CONNECT_TIMEOUT).await?;

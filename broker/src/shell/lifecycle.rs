@@ -15,6 +15,7 @@ use tracing::{error, info, warn};
 
 use super::coordinators::CoordinatorError;
 use super::dirs::{self, Dirs, Identity};
+use super::endpoints;
 use super::fetcher::Fetchers;
 use super::isr;
 use super::listener::BoundListener;
@@ -384,25 +385,13 @@ pub fn open_dirs(
 }
 
 fn registration(config: &BrokerConfig, listeners: &[BoundListener]) -> v1::RegisterBrokerRequest {
-    let endpoint = |listener: &BoundListener| {
-        let (host, port) = match &listener.config.advertised {
-            Some(advertised) => (advertised.host.clone(), advertised.port),
-            None => (listener.local.ip().to_string(), listener.local.port()),
-        };
-        v1::Endpoint {
-            listener: listener.config.name.clone(),
-            host,
-            port: u32::from(port),
-            security_protocol: "PLAINTEXT".to_owned(),
-        }
-    };
     v1::RegisterBrokerRequest {
         cluster_id: String::new(),
         broker_id: config.broker_id.unwrap_or(NodeId::NONE).0,
         incarnation: 0,
         boot_id: dirs::boot_id(),
         log_dirs: Vec::new(),
-        endpoints: listeners.iter().map(endpoint).collect(),
+        endpoints: endpoints::all(listeners, &endpoints::interfaces()),
         rack: config.rack.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }

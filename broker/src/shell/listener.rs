@@ -125,6 +125,7 @@ impl BoundListener {
         };
         metrics.connections_accepted.inc();
         let info = ConnectionInfo { peer, local, listener: Arc::clone(&self.config) };
+        let arrived = services.arrivals.arrive(&info);
         let input = Input::new(services.config.properties.size("socket.request.max.bytes"), budget.clone());
         let connection = Connection::new(stream, Arc::clone(services), info, input);
         let stop = stop.clone();
@@ -132,7 +133,7 @@ impl BoundListener {
             metrics.connections.inc();
             connection.run(stop).await;
             metrics.connections.dec();
-            drop(admission);
+            drop((arrived, admission));
         });
     }
 }

@@ -1,12 +1,14 @@
 //! I/O around the machines: sockets, threads, files, calls.
 
 pub mod ack;
+pub mod arrivals;
 pub mod batcher;
 pub mod budget;
 pub mod connection;
 pub mod coordinators;
 pub mod desk;
 pub mod dirs;
+pub mod endpoints;
 pub mod fetch_wait;
 pub mod fetcher;
 pub mod flusher;

@@ -10,6 +10,7 @@ use thalweg_proto::v1::registry_client::RegistryClient;
 use tokio::net::TcpStream;
 use tracing::{debug, info};
 
+use super::endpoints;
 use crate::api::in_time;
 use crate::services::Services;
 
@@ -52,7 +53,7 @@ pub async fn look_after(services: &Services, suspect: NodeId) {
         let endpoint = {
             let image = services.image();
             let broker = image.brokers.get(&suspect).filter(|broker| !broker.fenced);
-            broker.and_then(|broker| broker.endpoints.first().cloned())
+            broker.and_then(|broker| endpoints::between(services, broker))
         };
         let Some(endpoint) = endpoint else { return };
         let tried = tokio::time::timeout(PATIENCE, TcpStream::connect((endpoint.host.as_str(), endpoint.port))).await;

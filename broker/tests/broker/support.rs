@@ -64,6 +64,7 @@ impl Cluster {
             name: "PLAINTEXT".to_owned(),
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             advertised: None,
+            advertised_to: Vec::new(),
         };
         let config = BrokerConfig {
             broker_id: None,

@@ -53,6 +53,17 @@ impl Admin {
         read(node, &document)
     }
 
+    /// What the broker that answered first says of itself, wherever it tells clients to connect.
+    ///
+    /// # Errors
+    /// [`ClientError::UnsupportedApi`] from Apache Kafka; no broker answers.
+    pub async fn explain_any_broker(&self) -> Result<NodeReport> {
+        let request = InspectRequest { kind: InspectKind::Node.code(), subject: String::new() };
+        let answer = self.client.call_any(&request).await?;
+        ClientError::check(answer.error_code, || "a broker".to_owned(), answer.error_message)?;
+        read(NodeId::NONE, &answer.document)
+    }
+
     async fn inspect(&self, node: NodeId, kind: InspectKind, subject: &str) -> Result<String> {
         let request = InspectRequest { kind: kind.code(), subject: subject.to_owned() };
         let answer = self.client.call_node(node, Lane::Control, &request, Duration::ZERO).await?;

@@ -12,6 +12,7 @@ mod coordinator;
 mod doctor;
 mod failure;
 mod group;
+mod health;
 mod log;
 mod output;
 mod perf;
@@ -50,6 +51,8 @@ pub enum Command {
     Perf(perf::PerfCommand),
     /// Find what is wrong with listeners, disks, limits, clocks, topics and clients
     Doctor(doctor::Doctor),
+    /// Say whether the node on this machine serves: exit code 0 if so (for containers and service managers)
+    Health(health::Health),
     /// Watch topics, groups, lag, throughput and health on one screen
     Top(top::Top),
     /// Look at coordinators, add and remove them
@@ -84,6 +87,7 @@ fn carry_out(command: Command, whole: impl FnOnce() -> clap::Command) -> Result<
         Command::Broker(command) => in_runtime(broker::run(command)),
         Command::Perf(command) => in_runtime(perf::run(command)),
         Command::Doctor(verb) => in_runtime(verb.run()),
+        Command::Health(verb) => verb.run(),
         Command::Top(verb) => in_runtime(verb.run()),
         Command::Coordinator(command) => in_runtime(coordinator::run(command)),
         Command::Log(command) => log::run(command),
@@ -152,7 +156,9 @@ mod tests {
             "perf produce t --num-records 5 --record-size 10 --throughput 3",
             "perf e2e t -r 10",
             "top -i 5 --once",
+            "health --live --http [::]:9644",
             "doctor --format json",
+            "doctor listeners -b a:1",
             "log dump /d/t-0 --print-data-log -n 3",
             "log verify /d --format json",
         ] {

@@ -18,6 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{DEV_PROPERTIES, DevArguments};
+use crate::config::Listen;
 use crate::telemetry;
 
 /// One node's addresses and files.
@@ -110,7 +111,12 @@ fn attend(
 
 /// Ports side by side: the same at every start, since nodes know each other by them.
 fn places(arguments: &DevArguments) -> Result<Vec<Place>> {
-    let [kafka] = arguments.listen[..] else { bail!("several nodes take one --listen: the first one's address") };
+    let [Listen { name: None, address: kafka }] = arguments.listen[..] else {
+        bail!("several nodes take one --listen, without a name: the first one's address");
+    };
+    if !arguments.advertised.is_empty() {
+        bail!("several nodes cannot share one --advertised; leave it out, and clients are told where they came in");
+    }
     let data_dir = &arguments.data_dir;
     if data_dir.join("coordinator").exists() {
         bail!("{} holds the data of a single node; choose another --data-dir", data_dir.display());
@@ -195,12 +201,19 @@ struct Node {
 impl Node {
     fn start(place: &Place, news: &Sender<News>) -> Result<Node> {
         let binary = std::env::current_exe().context("cannot tell where this program is")?;
-        let mut child = Command::new(&binary)
+        // Its file says everything; what the environment says of this process is not meant for each node.
+        let variables = std::env::vars_os()
+            .map(|(name, _)| name)
+            .filter(|name| name.to_str().is_some_and(|name| name.starts_with("THALWEG_")));
+        let mut command = Command::new(&binary);
+        for name in variables {
+            command.env_remove(name);
+        }
+        let mut child = command
             .arg("start")
             .arg("--config")
             .arg(place.config_file())
             .arg("--stop-with-parent")
-            .env_remove("THALWEG_CONFIG")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -306,7 +319,7 @@ const COORDINATOR_PORTS: u16 = 100;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::NodeConfig;
+    use crate::config::{NodeConfig, Overrides};
 
     #[test]
     fn each_nodes_file_is_read_back_with_its_own_addresses_and_everybodys_peers() {
@@ -315,6 +328,7 @@ mod tests {
             nodes: 3,
             data_dir: dir.path().to_owned(),
             listen: vec!["127.0.0.1:21900".parse().unwrap()],
+            advertised: Vec::new(),
             http: "127.0.0.1:21950".parse().unwrap(),
             set: vec!["num.partitions=4".into(), "min.insync.replicas = 1".into()],
             log_level: "warn".into(),
@@ -322,8 +336,8 @@ mod tests {
         let places = places(&arguments).unwrap();
         let path = dir.path().join("file.toml");
         fs::write(&path, config(&places[1], &places, &arguments)).unwrap();
-        let read = NodeConfig::read(&path).unwrap();
-        assert_eq!((read.broker.id, read.coordinator.id, read.broker.listen[0].port()), (Some(2), 2, 21901));
+        let read = NodeConfig::read(Some(&path), Overrides::default()).unwrap();
+        assert_eq!((read.broker.id, read.coordinator.id, read.broker.listen[0].address.port()), (Some(2), 2, 21901));
         assert_eq!(read.coordinator.peers[2], "3@127.0.0.1:22002");
         let texts = read.property_texts().unwrap();
         assert_eq!((texts["default.replication.factor"].as_str(), texts["num.partitions"].as_str()), ("3", "4"));

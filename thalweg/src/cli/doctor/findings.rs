@@ -84,7 +84,7 @@ fn of_listeners(about: &str, report: &NodeReport) -> Vec<Finding> {
             Some(at) if is_open && advertised_loopback(at) => Finding::bad(
                 about,
                 format!("{place} tells clients to connect to {at}: on every other machine that is another machine"),
-                "set broker.advertised to this machine's own name, or leave it out",
+                "see `thalweg doctor listeners`; right only where a port of every client's own machine leads here",
             ),
             Some(at) => Finding::good(about, format!("{place} tells clients {at}")),
             None => Finding::good(about, format!("{place} tells clients the address that they came in on")),
@@ -179,6 +179,7 @@ mod tests {
             name: "PLAINTEXT".into(),
             address: address.into(),
             advertised: advertised.map(str::to_owned),
+            advertised_to: Vec::new(),
         };
         NodeReport {
             now_ms: 10_000,

@@ -2,10 +2,11 @@
 
 mod clients;
 mod findings;
+mod listeners;
 
 use std::time::Instant;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde_json::json;
 use thalweg_client::admin::Admin;
 use thalweg_client::{BrokerInfo, Client, ClientError, Metadata};
@@ -19,15 +20,28 @@ use findings::{Finding, Level};
 
 /// Asks every broker under the address that clients are told. Exit code 0 if nothing is bad.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Doctor {
+    #[command(subcommand)]
+    about: Option<About>,
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
     output: Output,
 }
 
+/// What to look at alone, and closely.
+#[derive(Debug, Subcommand)]
+enum About {
+    /// Show what each client is told to connect to, and try it from here
+    Listeners(listeners::Listeners),
+}
+
 impl Doctor {
     pub async fn run(self) -> Result<(), Failure> {
+        if let Some(About::Listeners(verb)) = self.about {
+            return verb.run().await;
+        }
         let client = self.connection.open().await?;
         let admin = client.admin();
         let cluster = admin.cluster().await?;
@@ -90,7 +104,7 @@ async fn examine_broker(admin: &Admin, broker: &BrokerInfo) -> Result<Vec<Findin
         ) => Ok(vec![Finding::bad(
             &about,
             format!("clients are told to connect to {}, and that does not work from here: {error}", broker.address()),
-            "start it if it is down; else set broker.advertised to an address that clients can reach",
+            "start it if it is down; else see `thalweg doctor listeners`",
         )]),
         Err(error) => Err(error.into()),
     }
