@@ -53,11 +53,11 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 }
 
 /// Goal: each listener tells its own addresses, of all brokers. Method: two brokers with two listeners each, one of which is
-/// advertised under a name; kcat and the doctor through both.
+/// advertised under a name; kcat and the doctor through both; then a third that tells another's address.
 #[test]
 fn each_listener_tells_the_addresses_of_its_own_of_every_broker() {
     let dir = TempDir::new().expect("a directory");
-    let [rpc, in1, in2, out1, out2, h1, h2] = std::array::from_fn(|_| free_addr());
+    let [rpc, in1, in2, in3, out1, out2, h1, h2, h3] = std::array::from_fn(|_| free_addr());
     let named = |addr: &str| addr.replace("127.0.0.1", "localhost");
     let flags = |inner: &str, outer: &str, http: &str| {
         let told = named(outer);
@@ -78,10 +78,15 @@ fn each_listener_tells_the_addresses_of_its_own_of_every_broker() {
     assert_eq!(endpoints.len(), 4);
     assert!(endpoints.iter().all(|endpoint| endpoint["works"] == true), "{report}");
 
-    drop(_two);
-    let ran = Cli::at(&in1).run("doctor listeners");
-    assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.err.contains(&format!("broker 2 is at {in2}")), "{ran:?}");
+    let third = format!(
+        "--listen internal://{in3} --advertised internal://{in1} --http {h3} --roles broker --coordinators {rpc} --broker-id 3"
+    );
+    let _three = Running::start(Command::new(binary()), &dir.path().join("3"), &third);
+    for (through, part) in [(&in1, "broker 1 answers there"), (&out1, "broker 3 has no listener host")] {
+        let ran = Cli::at(through).run("doctor listeners");
+        assert_eq!(ran.code, 1, "{ran:?}");
+        assert!(ran.err.contains(part), "{ran:?}");
+    }
 }
 
 /// Goal: without any setting a client hears addresses of the network that it came in on, and rules go before that. Method:
