@@ -194,7 +194,8 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused_with_what_would() {
         let two = ["a://0.0.0.0:1", "b://0.0.0.0:2"];
-        let cases: [(&[&str], &[&str], Option<&str>, &str); 14] = [
+        type Case<'a> = (&'a [&'a str], &'a [&'a str], Option<&'a str>, &'a str);
+        let cases: [Case<'_>; 14] = [
             (&[], &[], None, "one listener at least"),
             (&["localhost:9092"], &[], None, "internal://0.0.0.0:9092"),
             (&["0.0.0.0"], &[], None, "an address of this machine and a port"),
