@@ -1,6 +1,6 @@
 //! Which of a broker's addresses a client is told.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use super::image::{BrokerImage, Endpoint};
 use crate::config::Network;
