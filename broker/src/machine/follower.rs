@@ -117,12 +117,17 @@ impl Follower {
 
     /// Decides what an answer means for the log.
     ///
+    /// A log that lies wholly below the leader's start is given up unless it is known to be committed: there is nothing left to
+    /// compare it with, and our own start moves up durably only with a checkpoint. Else: 1. we keep what a deposed leader wrote
+    /// below the leader's start; 2. the watermark passes it; 3. a crash brings our old start back; 4. we serve it.
+    ///
     /// `end_of_epoch`: the largest epoch of our own log not above the asked one, and its exclusive end.
     pub(super) fn answered(
         &mut self,
         id: FetchId,
         answer: FetchAnswer,
         log: LogEnds,
+        high_watermark: Offset,
         end_of_epoch: impl FnOnce(LeaderEpoch) -> Option<(LeaderEpoch, Offset)>,
     ) -> FollowerAction {
         let is_asked = |asked: &(FetchId, FetchPosition)| asked.0 == id || mutant!("fetch-matches");
@@ -131,7 +136,13 @@ impl Follower {
         if position.fetch_offset != log.log_end_offset {
             return FollowerAction::Ignore;
         }
+        let is_unproven = |end: Offset, leader_start: Offset| {
+            end <= leader_start && high_watermark < leader_start && !mutant!("unproven-below-start")
+        };
         match answer {
+            FetchAnswer::Records { log_start_offset, .. } if is_unproven(log.log_end_offset, log_start_offset) => {
+                FollowerAction::StartAt(log_start_offset)
+            }
             FetchAnswer::Records { high_watermark, log_start_offset } => {
                 FollowerAction::Append { high_watermark, log_start_offset }
             }
@@ -142,7 +153,9 @@ impl Follower {
                 // Below our start are records that were committed and deleted: an empty log keeps its place above them, else
                 // its next leader could give their offsets away again. Only where the leader lacks some of them, too, is
                 // nothing of the leader's to be left out.
-                if to > log.log_start_offset || (to == log.log_start_offset && !mutant!("place-of-deleted")) {
+                if is_unproven(to, log_start_offset) {
+                    FollowerAction::StartAt(log_start_offset)
+                } else if to > log.log_start_offset || (to == log.log_start_offset && !mutant!("place-of-deleted")) {
                     FollowerAction::TruncateTo(to)
                 } else {
                     FollowerAction::StartAt(log_start_offset.max(Offset::ZERO))

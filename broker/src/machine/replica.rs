@@ -320,9 +320,9 @@ impl Replica {
         log_start_offset: Offset,
         end_of_epoch: impl FnOnce(LeaderEpoch) -> Option<(LeaderEpoch, Offset)>,
     ) -> FollowerAction {
-        let log = self.ends(log_start_offset);
+        let (log, high_watermark) = (self.ends(log_start_offset), self.high_watermark);
         match &mut self.role {
-            Role::Follower(follower) => follower.answered(id, answer, log, end_of_epoch),
+            Role::Follower(follower) => follower.answered(id, answer, log, high_watermark, end_of_epoch),
             Role::Idle | Role::Leader(_) | Role::Offline => FollowerAction::Ignore,
         }
     }

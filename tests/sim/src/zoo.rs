@@ -54,6 +54,7 @@ pub const ZOO: &[Mutant] = &[
     one(&["stale-life-fetch"], "a fetch from an earlier life is refused (L3)"),
     one(&["fetch-matches"], "only the standing fetch is answered (F1)"),
     one(&["leader-epoch-on-fetch", "fetch-matches"], "both of the above"),
+    one(&["unproven-below-start"], "what nobody can vouch for below the leader's start is given up (F5)"),
     one(&["place-of-deleted"], "an emptied log keeps its place above deleted records (F2)"),
     one(&["epoch-start-record"], "a leader writes down where its epoch begins (L1)"),
     one(&["newer-registrations-only"], "an older registration changes nothing (3.4, 6)"),

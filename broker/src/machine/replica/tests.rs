@@ -532,6 +532,32 @@ fn a_follower_below_the_leaders_start_begins_anew_there() {
     assert_eq!((position.fetch_offset, position.last_fetched_epoch), (Offset(7), LeaderEpoch::NONE));
 }
 
+/// Goal: what nobody can vouch for does not stay in a log whose own start a crash may bring back (simulator seed 29444). Method:
+/// everything that the follower holds lies below the leader's start; once the leader says where it parts, once it has nothing
+/// to compare with. A follower that knows it to be committed keeps it.
+#[test]
+fn a_log_that_lies_wholly_below_the_leaders_start_is_given_up_unless_it_is_committed() {
+    let end = EpochEnd { epoch: LeaderEpoch(0), end_offset: Offset(4) };
+    let records = FetchAnswer::Records { high_watermark: Offset(9), log_start_offset: Offset(4) };
+    let keeps = FollowerAction::Append { high_watermark: Offset(9), log_start_offset: Offset(4) };
+    let gives_up = FollowerAction::StartAt(Offset(4));
+    let cases = [
+        (6, 0, FetchAnswer::Diverging { end, log_start_offset: Offset(4) }, gives_up),
+        (4, 0, records, gives_up),
+        (4, 4, records, keeps),
+        (5, 0, records, keeps),
+    ];
+    for (count, committed, answer, action) in cases {
+        let ends =
+            LogEnds { log_start_offset: Offset(0), log_end_offset: Offset(count), flushed_offset: Offset(count) };
+        let mut replica = Replica::new(NodeId(2), settings(Durability::Replicated, 1), ends, Offset(committed));
+        replica.registered(at(0), &registration(1, 1, 1, &[1, 2]));
+        let (id, _) = replica.next_fetch(Offset(0), Some(LeaderEpoch(0))).unwrap();
+        let found = replica.fetch_answered(id, answer, Offset(0), |epoch| Some((epoch, Offset(count))));
+        assert_eq!(found, action, "{count} records, {committed} committed, {answer:?}");
+    }
+}
+
 /// Goal: offsets of records that were committed and deleted are never given away again. Method: the leader has not heard
 /// that they are deleted, and has nothing of what the follower holds above them (simulator seed 607).
 #[test]
