@@ -19,6 +19,9 @@ pub enum BrokerError {
     OtherNode { configured: i32, stored: i32 },
     #[error("threads cannot be started: {0}; raise the limit on processes")]
     Threads(io::Error),
+    /// The coordinator's reason, with the way out.
+    #[error("the coordinator refuses this broker: {reason}")]
+    Refused { reason: String },
     #[error("recovery ended early: {reason}")]
     Recovery { reason: String },
 }

@@ -392,6 +392,7 @@ fn a_registration_settles_what_the_disks_may_have_lost() {
         clean,
         clean_broker_epoch,
         io_error,
+        last_broker_epoch: None,
     };
     let other = LogDir { dir_id: vec![77; 16].into(), ..LogDir::default() };
     let rebooted = RegisterBrokerRequest { boot_id: "other".into(), ..registration(1, 2) };
@@ -420,6 +421,42 @@ fn a_registration_settles_what_the_disks_may_have_lost() {
     }
 }
 
+/// Goal: a copy of a directory does not pass for it, nor do older registries pass for the present ones (REPLICATION B2). Method:
+/// what a registration knows of the past, against what is stored.
+#[test]
+fn copies_of_directories_and_older_registries_are_told_apart() {
+    let of = |id: i32, incarnation: u64, process: u8, last: Option<i64>| {
+        let mut request = registration(id, incarnation);
+        request.process_id = vec![process; 16].into();
+        request.log_dirs[0].last_broker_epoch = last;
+        request
+    };
+    let mut cluster = Cluster::new(2);
+    cluster.create_one(configured("t", 2, &[("min.insync.replicas", "2")]));
+    let mut register = |request: RegisterBrokerRequest| {
+        let (outcome, _) = cluster.apply(register(request));
+        let answer = registered(outcome);
+        let lost = cluster.partition("t", 0).lost.contains(&1);
+        (told(answer.error).0, answer.broker_epoch, lost)
+    };
+    let (code, first, lost) = register(of(1, 2, 1, None));
+    assert_eq!((code, lost), (0, false));
+    assert_eq!(register(of(1, 2, 1, None)).1, first, "the same process");
+    assert_eq!(register(of(1, 2, 2, None)).0, 119, "a copy that counts as many lives");
+    let (_, second, lost) = register(of(1, 3, 3, Some(first)));
+    assert!(second > first && !lost);
+    let (code, third, lost) = register(of(1, 4, 4, Some(first)));
+    assert_eq!((code, lost), (0, false), "the life between was never let in");
+    assert_eq!(register(of(1, 5, 4, Some(1_000_000))).0, 119, "it knows more than these registries");
+    let older = RegisterBrokerRequest { metadata_index: 1_000_000, ..of(1, 5, 4, Some(third)) };
+    assert_eq!(register(older).0, 119);
+    assert_eq!(register(of(9, 1, 5, Some(1))).0, 119, "it was removed");
+    cluster.apply(Kind::UnfenceBroker(UnfenceBroker { broker_id: 1, broker_epoch: third }));
+    let (outcome, _) = cluster.apply(Kind::RegisterBroker(RegisterBroker { request: Some(of(1, 6, 5, Some(second))) }));
+    assert_eq!(told(registered(outcome).error).0, 0);
+    assert_eq!(cluster.partition("t", 0).lost, [1], "somebody else served as this broker since");
+}
+
 #[test]
 fn a_sole_replica_on_a_lossy_disk_leads_again_but_not_on_a_wiped_one() {
     let lossy = RegisterBrokerRequest { boot_id: "other".into(), ..registration(1, 2) };
@@ -444,7 +481,7 @@ fn registrations_are_idempotent_monotone_and_bound_to_the_cluster() {
     let cluster_id = register(registration(1, 1)).cluster_id;
     assert_eq!(cluster_id.len(), 22);
     assert_eq!(register(registration(1, 1)).broker_epoch, first);
-    assert_eq!(told(register(registration(1, 0)).error).0, 101);
+    assert_eq!(told(register(registration(1, 0)).error).0, 119);
     assert!(register(registration(1, 5)).broker_epoch > first);
     let foreign = RegisterBrokerRequest { cluster_id: "AAAAAAAAAAAAAAAAAAAAAA".into(), ..registration(1, 6) };
     assert_eq!(told(register(foreign).error).0, 104);
@@ -542,7 +579,8 @@ fn commands_above_the_level_are_refused_and_unknown_ones_below_it_stop_the_node(
     let (outcome, _) = machine.apply(&context(1), &command(delete)).unwrap();
     assert!(matches!(outcome, Outcome::Refused(error) if error.code == 35), "the cluster has no level yet");
     machine.apply(&context(1), &command(features::first_command([1; 16]))).unwrap();
-    let (outcome, _) = machine.apply(&context(1), &Command { level: 2, kind: None }).unwrap();
+    let above = Command { level: features::LEVEL + 1, kind: None };
+    let (outcome, _) = machine.apply(&context(1), &above).unwrap();
     assert!(matches!(outcome, Outcome::Refused(_)));
     let stopped = machine.apply(&context(1), &Command { level: 1, kind: None });
     assert_eq!(stopped, Err(ApplyError::UnknownCommand { index: 1, level: 1 }));

@@ -223,6 +223,26 @@ async fn a_broker_that_is_gone_is_fenced_before_its_lease_runs_out() {
     coordinator.shutdown().await;
 }
 
+/// Goal: a broker is not given an image of other or of older registries than those it has followed. Method: ask for the feed with
+/// a past that is not of these.
+#[tokio::test]
+async fn a_feed_is_refused_to_who_knows_another_past() {
+    let store = Arc::new(MemStore::new());
+    let (coordinator, channel) = start_with(&store, config()).await;
+    let registered = join_broker(&channel, 1).await;
+    let cluster_id = registered.cluster_id.clone();
+    let ask = |from_index: u64, cluster_id: &str| {
+        let request = FeedRequest { from_index, cluster_id: cluster_id.to_owned(), ..FeedRequest::default() };
+        let mut client = RegistryClient::new(channel.clone());
+        async move { client.feed(request).await.map(drop).map_err(|status| status.code()) }
+    };
+    assert_eq!(ask(registered.index, &cluster_id).await, Ok(()));
+    assert_eq!(ask(registered.index, "").await, Ok(()));
+    assert_eq!(ask(1_000_000, &cluster_id).await, Err(tonic::Code::FailedPrecondition));
+    assert_eq!(ask(registered.index, "AAAAAAAAAAAAAAAAAAAAAA").await, Err(tonic::Code::FailedPrecondition));
+    coordinator.shutdown().await;
+}
+
 fn joining(member_id: &str, session_timeout_ms: i32) -> JoinRequest {
     JoinRequest {
         group_id: "g".into(),

@@ -12,6 +12,7 @@ use tracing::error;
 
 use crate::checkpoint::{self, LOG_START, OffsetCheckpoint, RECOVERY_POINT};
 use crate::error::AppendError;
+use crate::failure_mark::{self, FailureMarks};
 use crate::log_reader::ReadView;
 
 /// See the module's page. Lives as long as any log of the directory.
@@ -22,6 +23,10 @@ pub(crate) struct DirState {
     reserve_bytes: u64,
     /// Set by the first failed write or sync, for good (REPLICATION G2).
     offline: AtomicBool,
+    /// An earlier life's disk failed and the coordinator may not know: what was not flushed then is not to be believed.
+    doubtful: AtomicBool,
+    /// The next life will know of a failure. Held while the mark changes.
+    marked: Mutex<bool>,
     /// Bytes that may be written before the free space is looked at again.
     allowance: AtomicI64,
     checkpoints: Mutex<Checkpoints>,
@@ -43,6 +48,7 @@ impl DirState {
         reserve_bytes: u64,
         recovery_points: OffsetCheckpoint,
         log_starts: OffsetCheckpoint,
+        marks: &FailureMarks,
         lock: Box<dyn DiskLock>,
     ) -> DirState {
         DirState {
@@ -50,6 +56,8 @@ impl DirState {
             path,
             reserve_bytes,
             offline: AtomicBool::new(false),
+            doubtful: AtomicBool::new(marks.own),
+            marked: Mutex::new(marks.own),
             allowance: AtomicI64::new(0),
             checkpoints: Mutex::new(Checkpoints { open: BTreeMap::new(), recovery_points, log_starts }),
             _lock: lock,
@@ -64,7 +72,47 @@ impl DirState {
     pub fn fail(&self, what: &str, cause: &io::Error) {
         if !self.offline.swap(true, Ordering::AcqRel) {
             error!(path = %self.path.display(), %cause, "{what} failed; the log dir goes offline and stays so");
+            if let Err(error) = self.mark_failed(&format!("{what}: {cause}")) {
+                error!(path = %self.path.display(), %error, "that the log dir failed cannot be noted in it");
+            }
         }
+    }
+
+    /// See [`DirState::doubtful`].
+    pub fn is_doubtful(&self) -> bool {
+        self.doubtful.load(Ordering::Acquire)
+    }
+
+    pub fn doubt(&self) {
+        self.doubtful.store(true, Ordering::Release);
+    }
+
+    pub fn is_marked(&self) -> bool {
+        *self.marked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the next life that the disk has failed. Only a small new file is written: nothing is tried again.
+    pub fn mark_failed(&self, cause: &str) -> io::Result<()> {
+        let mut marked = self.marked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*marked {
+            failure_mark::write(&*self.disk, &self.path, None, cause)?;
+            *marked = true;
+        }
+        Ok(())
+    }
+
+    /// Takes the mark of an earlier life away; that of this life stays.
+    pub fn forget_failure(&self) -> io::Result<()> {
+        let mut marked = self.marked.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_offline() {
+            return Ok(());
+        }
+        if *marked {
+            failure_mark::remove(&*self.disk, &self.path, None)?;
+            *marked = false;
+        }
+        self.doubtful.store(false, Ordering::Release);
+        Ok(())
     }
 
     /// Asks for room for `bytes`; looks at the disk only now and then (REPLICATION G8).

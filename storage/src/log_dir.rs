@@ -13,10 +13,12 @@ use crate::checkpoint::{self, CheckpointError, HIGH_WATERMARK, LOG_START, Offset
 use crate::config::LogConfig;
 use crate::dir_state::DirState;
 use crate::error::{LogDirError, OpenError};
+use crate::failure_mark;
 use crate::meta_properties::{self, MetaError, MetaProperties};
 use crate::partition_log::PartitionLog;
 use crate::place::Place;
 use crate::recovery::RecoveryPoint;
+use crate::registration::Registration;
 
 /// An open log dir. Holds the lock until it and all its logs are gone.
 #[derive(Debug)]
@@ -27,6 +29,9 @@ pub struct LogDir {
     clean_stop: Option<CleanStop>,
     same_boot: bool,
     recovery_points_readable: bool,
+    registration: Option<Registration>,
+    /// Other dirs of the broker that failed, as this one was told.
+    failed_others: Vec<TopicId>,
     delete_count: AtomicU64,
 }
 
@@ -92,6 +97,8 @@ impl LogDir {
             _ => io(source),
         })?;
         let meta = check_meta(&*disk, path, identity)?;
+        let marks = failure_mark::read(&*disk, path).map_err(io)?;
+        let registration = Registration::read(&*disk, path).map_err(io)?;
         let clean_stop = take_clean_stop(&*disk, path).map_err(io)?;
         let (incarnation, same_boot) = next_incarnation(&*disk, path, identity)?;
         let recovery_points = read_checkpoint(&*disk, path, RECOVERY_POINT).map_err(io)?;
@@ -103,6 +110,7 @@ impl LogDir {
             config.reserve_bytes,
             recovery_points.unwrap_or_default(),
             log_starts.unwrap_or_default(),
+            &marks,
             lock,
         );
         Ok(LogDir {
@@ -112,6 +120,8 @@ impl LogDir {
             clean_stop,
             same_boot,
             recovery_points_readable,
+            registration,
+            failed_others: marks.others,
             delete_count: AtomicU64::new(0),
         })
     }
@@ -138,6 +148,20 @@ impl LogDir {
         self.clean_stop
     }
 
+    /// The broker's last registration before this life; `None` if it had none.
+    pub fn last_registration(&self) -> Option<Registration> {
+        self.registration
+    }
+
+    /// Remembers a registration, durably.
+    ///
+    /// # Errors
+    /// [`OpenError::LogDirOffline`].
+    pub fn write_registration(&self, registration: Registration) -> Result<(), OpenError> {
+        let disk = &*self.state.disk;
+        self.change("writing the registration", || registration.write(disk, self.path()))
+    }
+
     /// The machine has not been booted since the last life.
     pub fn is_same_boot(&self) -> bool {
         self.same_boot
@@ -146,6 +170,50 @@ impl LogDir {
     /// A write or sync failed; nothing is changed here any more.
     pub fn is_offline(&self) -> bool {
         self.state.is_offline()
+    }
+
+    /// A disk of an earlier life failed and nobody has been told yet: what was not flushed then is not to be counted on, and
+    /// opening a log writes it anew (REPLICATION B2).
+    pub fn is_doubtful(&self) -> bool {
+        self.state.is_doubtful()
+    }
+
+    /// Another dir remembers that this one failed. To be said before logs are opened.
+    pub fn doubt(&self) {
+        self.state.doubt();
+    }
+
+    /// Other dirs that failed in an earlier life, as this one was told.
+    pub fn failed_others(&self) -> &[TopicId] {
+        &self.failed_others
+    }
+
+    /// Whether the next life will find out that this dir has failed, from this dir. Tries again to tell it.
+    pub fn notes_its_failure(&self) -> bool {
+        self.state.is_marked() || self.state.mark_failed("see the log of the time").is_ok()
+    }
+
+    /// Remembers for the next life that another dir failed.
+    ///
+    /// # Errors
+    /// [`OpenError::LogDirOffline`].
+    pub fn note_failure_of(&self, other: TopicId) -> Result<(), OpenError> {
+        let (disk, path) = (&*self.state.disk, self.path());
+        let cause = "the directory could not be written to";
+        self.change("noting a failure", || failure_mark::write(disk, path, Some(other), cause))
+    }
+
+    /// Forgets failures of earlier lives: the coordinator knows, and whoever was in doubt is not counted on any more.
+    ///
+    /// # Errors
+    /// [`OpenError::LogDirOffline`].
+    pub fn forget_failures(&self) -> Result<(), OpenError> {
+        self.change("forgetting a failure", || {
+            for other in &self.failed_others {
+                failure_mark::remove(&*self.state.disk, self.path(), Some(*other))?;
+            }
+            self.state.forget_failure()
+        })
     }
 
     /// The partitions that are here, in order.

@@ -85,7 +85,7 @@ impl PartitionLog {
         recovery_point: RecoveryPoint,
         log_start_checkpoint: Offset,
     ) -> Result<PartitionLog, OpenError> {
-        let recovered = recovery::recover(&place, &config, recovery_point, log_start_checkpoint)?;
+        let recovered = recovery::recover(&place, &dir, &config, recovery_point, log_start_checkpoint)?;
         let active = active_of(&recovered.segments, recovered.builder.clone(), &config)
             .map_err(|source| OpenError::Io { path: place.dir.clone(), source })?;
         let Recovered { segments, epochs, producers, snapshots, log_start_offset, report, .. } = recovered;
@@ -549,7 +549,7 @@ impl PartitionLog {
     /// Opens the log anew after a cut: everything derived is derived again.
     fn reload(&mut self, log_end_offset: Offset, log_start_offset: Offset) -> Result<(), LogError> {
         let point = RecoveryPoint::Known(log_end_offset);
-        let recovered = recovery::recover(&self.place, &self.config, point, log_start_offset);
+        let recovered = recovery::recover(&self.place, &self.dir, &self.config, point, log_start_offset);
         let recovered = match recovered {
             Ok(recovered) => recovered,
             Err(error) => {

@@ -4,6 +4,9 @@
 //! the recovery point, so its cost is that of the unflushed tail. Damage at or beyond that point with
 //! nothing behind it is a torn write and is cut; any other damage is corruption and is left alone.
 //! A second run finds nothing to do.
+//!
+//! After a failure of the disk the kernel shows bytes that it has given up writing, and says that all is synced. Where a dir is
+//! in doubt the unflushed tail is written once more before it is synced.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,6 +18,7 @@ use tracing::{info, warn};
 use crate::batch_walk::BatchWalk;
 use crate::config::LogConfig;
 use crate::damage::{self, Damage, Expected};
+use crate::dir_state::DirState;
 use crate::error::OpenError;
 use crate::index_builder::IndexBuilder;
 use crate::leader_epochs::{self, EpochEntry, LeaderEpochs};
@@ -64,16 +68,18 @@ pub struct RecoveryReport {
 /// [`OpenError::Corrupt`]: data that was flushed is damaged or missing; nothing was changed.
 pub(crate) fn recover(
     place: &Arc<Place>,
+    dir: &DirState,
     config: &LogConfig,
     recovery_point: RecoveryPoint,
     log_start_checkpoint: Offset,
 ) -> Result<Recovered, OpenError> {
-    let recovery = Recovery { place, config, recovery_point, report: RecoveryReport::default() };
+    let recovery = Recovery { place, dir, config, recovery_point, report: RecoveryReport::default() };
     recovery.run(log_start_checkpoint)
 }
 
 struct Recovery<'a> {
     place: &'a Arc<Place>,
+    dir: &'a DirState,
     config: &'a LogConfig,
     recovery_point: RecoveryPoint,
     report: RecoveryReport,
@@ -144,6 +150,9 @@ impl Recovery<'_> {
         let builder = scanned.into_iter().next_back().map_or_else(IndexBuilder::new, |last| last.builder);
         let (producers, snapshots) = self.recover_producers(&segments, files.snapshots, point)?;
         self.rebuild_sealed(&segments[..begin], &files.names)?;
+        if self.dir.is_doubtful() {
+            self.write_anew(&segments[begin..], point)?;
+        }
         if cut || log_end_offset > point || self.report.rebuilt_count > 0 {
             self.sync(&segments[begin..])?;
         }
@@ -190,7 +199,8 @@ impl Recovery<'_> {
 
     fn create_first(&self, base_offset: Offset, files: &mut Files) -> Result<(), OpenError> {
         let segment = Segment::new(self.place, base_offset, SegmentEnd { next_offset: base_offset, size: 0 });
-        segment.create_log().and_then(|()| self.place.sync_dir()).map_err(|error| self.io(error))?;
+        segment.create_log().map_err(|error| self.io(error))?;
+        self.synced(self.place.sync_dir())?;
         files.logs.push((base_offset, 0));
         Ok(())
     }
@@ -368,7 +378,7 @@ impl Recovery<'_> {
         let keep = begin + scanned.len();
         for (base, len) in files.logs[keep..].iter().rev() {
             self.report.cut_bytes += len;
-            remove_segment(self.place, *base).map_err(|error| self.io(error))?;
+            self.synced(remove_segment(self.place, *base))?;
         }
         let Some(last) = scanned.last() else { return Ok(()) };
         let dropped = last.file_len - u64::from(last.end.size);
@@ -378,8 +388,7 @@ impl Recovery<'_> {
             "cut a torn write that was never acknowledged as flushed"
         );
         let file = self.place.open(last.base_offset, LOG, thalweg_world::disk::OpenMode::Write);
-        file.and_then(|file| file.set_len(u64::from(last.end.size)).and_then(|()| file.sync_data()))
-            .map_err(|error| self.io(error))
+        self.synced(file.and_then(|file| file.set_len(u64::from(last.end.size)).and_then(|()| file.sync_data())))
     }
 
     /// The segments with their ends, and the indexes of the scanned ones made right.
@@ -513,13 +522,44 @@ impl Recovery<'_> {
             }
             self.place.sync_dir()
         };
-        sync_all().map_err(|error| self.io(error))
+        self.synced(sync_all())
+    }
+
+    /// Makes the kernel take the unflushed tail for changed again. The bytes are the same.
+    fn write_anew(&self, scanned: &[Arc<Segment>], point: Offset) -> Result<(), OpenError> {
+        let write = |segment: &Segment| -> io::Result<()> {
+            let end = segment.end();
+            let first = segment.find(point.max(segment.base_offset), end)?;
+            let Some(first) = first else { return Ok(()) };
+            let file = self.place.open(segment.base_offset, LOG, thalweg_world::disk::OpenMode::Write)?;
+            let (mut position, end) = (first.position, u64::from(end.size));
+            let mut buffer = vec![0; COPY_BYTES];
+            while position < end {
+                let wanted = COPY_BYTES.min(usize::try_from(end - position).unwrap_or(COPY_BYTES));
+                let count = file.read_at(&mut buffer[..wanted], position)?;
+                if count == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                file.write_at(&buffer[..count], position)?;
+                position += count as u64;
+            }
+            Ok(())
+        };
+        self.synced(scanned.iter().try_for_each(|segment| write(segment)))
+    }
+
+    /// A sync that failed is not tried again, now or by the next opening: it would say "fine" (G2).
+    fn synced(&self, result: io::Result<()>) -> Result<(), OpenError> {
+        result.map_err(|cause| {
+            self.dir.fail("making a recovered log durable", &cause);
+            OpenError::LogDirOffline
+        })
     }
 
     /// Every record that is left lies below the log's start: nothing of it may be read or reused.
     fn restart_at(mut self, log_start_offset: Offset, segments: &[Arc<Segment>]) -> Result<Recovered, OpenError> {
         for segment in segments.iter().rev() {
-            remove_segment(self.place, segment.base_offset).map_err(|error| self.io(error))?;
+            self.synced(remove_segment(self.place, segment.base_offset))?;
         }
         self.recovery_point = RecoveryPoint::Known(log_start_offset);
         self.run(log_start_offset)
@@ -560,3 +600,5 @@ pub(crate) fn remove_segment(place: &Place, base_offset: Offset) -> io::Result<(
     place.remove(base_offset, LOG)?;
     place.sync_dir()
 }
+
+const COPY_BYTES: usize = 1 << 20;

@@ -176,6 +176,77 @@ fn a_failed_sync_or_write_stops_everything_for_good() {
     }
 }
 
+/// Goal: a restart does not forget that the disk failed, nor promise records that the kernel has given up writing (REPLICATION
+/// B2, G5). Method: a sync fails and the process ends; the next life takes what it reads for durable, then the power fails.
+#[test]
+fn what_a_failed_sync_left_is_written_anew_by_the_next_life() {
+    let (disk, dir, mut log) = new_log(small_config());
+    append(&mut log, batch(1, 5)).unwrap();
+    flush(&mut log);
+    append(&mut log, batch(2, 5)).unwrap();
+    disk.inject(Fault { operation: Operation::SyncData, skip: 0, error: std::io::ErrorKind::Other, short: 0 });
+    let outcome = log.flush_ticket().unwrap().sync();
+    assert!(log.flushed(outcome).is_err());
+    assert!(!dir.is_doubtful() && dir.notes_its_failure());
+    drop((log, dir));
+
+    let dir = open_dir(&disk).unwrap();
+    assert!(dir.is_doubtful() && !dir.is_offline());
+    let log = open_log(&dir, small_config()).unwrap();
+    assert_eq!(log.flushed_offset(), Offset(10));
+    dir.forget_failures().unwrap();
+    assert!(!dir.is_doubtful());
+    drop((log, dir));
+
+    let after = disk.crash(&mut |_| Survival::Lost);
+    let dir = open_dir(&after).unwrap();
+    assert!(!dir.is_doubtful(), "it was forgotten durably");
+    assert_eq!(open_log(&dir, small_config()).unwrap().log_end_offset(), Offset(10));
+}
+
+/// Goal: a dir that cannot even be marked is remembered by another one of the broker, and is marked as soon as that is possible.
+#[test]
+fn a_dir_that_cannot_be_written_to_is_named_in_another() {
+    let (disk, dir, mut log) = new_log(small_config());
+    append(&mut log, batch(1, 5)).unwrap();
+    let fail = |operation| {
+        disk.inject(Fault { operation, skip: 0, error: std::io::ErrorKind::Other, short: 0 });
+    };
+    fail(Operation::SyncData);
+    fail(Operation::Create);
+    let outcome = log.flush_ticket().unwrap().sync();
+    assert!(log.flushed(outcome).is_err());
+    let other_path = Path::new("/other");
+    let open_other = || LogDir::open(Arc::new(disk.clone()), other_path, &identity(), LogDirConfig::default()).unwrap();
+    let other = open_other();
+    other.note_failure_of(dir.directory_id()).unwrap();
+    drop(other);
+    let other = open_other();
+    assert_eq!((other.failed_others(), other.is_doubtful()), (&[dir.directory_id()][..], false));
+    other.forget_failures().unwrap();
+    drop(other);
+    assert_eq!(open_other().failed_others(), []);
+
+    assert!(dir.notes_its_failure(), "it is tried again");
+    drop((log, dir));
+    assert!(open_dir(&disk).unwrap().is_doubtful());
+}
+
+/// Goal: a sync that failed is not tried again by the next opening, which would hear "fine" (REPLICATION G2).
+#[test]
+fn a_log_whose_recovery_cannot_be_synced_takes_its_dir_offline() {
+    let (disk, dir, mut log) = new_log(small_config());
+    append(&mut log, batch(1, 5)).unwrap();
+    drop((log, dir));
+    let dir = open_dir(&disk).unwrap();
+    disk.inject(Fault { operation: Operation::SyncData, skip: 0, error: std::io::ErrorKind::Other, short: 0 });
+    for _ in 0..2 {
+        assert!(matches!(open_log(&dir, small_config()), Err(OpenError::LogDirOffline)));
+    }
+    drop(dir);
+    assert!(open_dir(&disk).unwrap().is_doubtful());
+}
+
 #[test]
 fn a_full_disk_refuses_appends_and_heals() {
     let (disk, dir, mut log) = new_log(small_config());

@@ -37,6 +37,9 @@ pub enum CoordinatorError {
     /// The coordinator refused the call as such: an error of the program, or versions that do not fit.
     #[error("the coordinator refused the call: {reason}")]
     Refused { reason: String },
+    /// This broker and these coordinators do not belong together, whatever is tried; the way out is in the reason.
+    #[error("{reason}")]
+    Foreign { reason: String },
 }
 
 impl CoordinatorError {
@@ -45,7 +48,7 @@ impl CoordinatorError {
         match self {
             CoordinatorError::Unavailable { .. } => ErrorCode::NotController,
             CoordinatorError::Unknown { .. } => ErrorCode::RequestTimedOut,
-            CoordinatorError::Refused { .. } => ErrorCode::UnknownServerError,
+            CoordinatorError::Refused { .. } | CoordinatorError::Foreign { .. } => ErrorCode::UnknownServerError,
         }
     }
 
@@ -55,7 +58,7 @@ impl CoordinatorError {
             CoordinatorError::Unavailable { .. } | CoordinatorError::Unknown { .. } => {
                 ErrorCode::CoordinatorNotAvailable
             }
-            CoordinatorError::Refused { .. } => ErrorCode::UnknownServerError,
+            CoordinatorError::Refused { .. } | CoordinatorError::Foreign { .. } => ErrorCode::UnknownServerError,
         }
     }
 }
@@ -92,6 +95,7 @@ impl Coordinators {
                 Verdict::Redirect { .. } | Verdict::NotSent => {}
                 Verdict::Lost => return Err(CoordinatorError::Unknown { reason: reason(&status) }),
                 Verdict::Refused => return Err(CoordinatorError::Refused { reason: reason(&status) }),
+                Verdict::Foreign => return Err(CoordinatorError::Foreign { reason: status.message().to_owned() }),
             }
             if tokio::time::Instant::now() + backoff >= deadline {
                 return Err(CoordinatorError::Unavailable { reason: reason(&status) });
@@ -135,7 +139,7 @@ impl Coordinators {
                 state.leader = None;
                 state.next_seed = state.next_seed.wrapping_add(1);
             }
-            Verdict::Refused => {}
+            Verdict::Refused | Verdict::Foreign => {}
         }
     }
 }
@@ -149,6 +153,7 @@ enum Verdict {
     NotSent,
     Lost,
     Refused,
+    Foreign,
 }
 
 fn verdict(status: &Status) -> Verdict {
@@ -158,6 +163,7 @@ fn verdict(status: &Status) -> Verdict {
         return Verdict::Redirect { leader: address.filter(|address| !address.is_empty()) };
     }
     match status.code() {
+        Code::FailedPrecondition => Verdict::Foreign,
         Code::Unavailable if never_connected(status) => Verdict::NotSent,
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Aborted => Verdict::Lost,
         Code::Ok
@@ -166,7 +172,6 @@ fn verdict(status: &Status) -> Verdict {
         | Code::AlreadyExists
         | Code::PermissionDenied
         | Code::ResourceExhausted
-        | Code::FailedPrecondition
         | Code::OutOfRange
         | Code::Unimplemented
         | Code::Internal

@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use thalweg_model::{NodeId, Offset, TopicId, TopicPartition};
 use thalweg_proto::v1;
 use thalweg_storage::checkpoint::OffsetCheckpoint;
-use thalweg_storage::{DirIdentity, LogConfig, LogDir, LogDirConfig, LogDirError, OpenError, PartitionLog, checkpoint};
+use thalweg_storage::{
+    DirIdentity, LogConfig, LogDir, LogDirConfig, LogDirError, OpenError, PartitionLog, Registration, checkpoint,
+};
 use thalweg_world::disk::Disk;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -24,6 +26,10 @@ pub struct Dirs {
     high_watermarks: Vec<OffsetCheckpoint>,
     /// How many partitions each directory holds, in the order of `dirs`.
     loads: Vec<AtomicUsize>,
+    /// A configured directory could not be opened: what it holds is not known.
+    is_short: bool,
+    /// Of this life; -1 before it is registered.
+    broker_epoch: AtomicI64,
 }
 
 /// Who this broker is, as its directories say.
@@ -45,11 +51,18 @@ pub struct FoundLog {
 /// # Errors
 /// A directory cannot be read, or its identity is none.
 pub fn stored_identity(disk: &dyn Disk, paths: &[PathBuf]) -> Result<Option<Identity>, LogDirError> {
+    let mut failed = None;
     for path in paths {
         let file = path.join("meta.properties");
-        let bytes =
-            checkpoint::read_small(disk, &file).map_err(|source| LogDirError::Io { path: path.clone(), source })?;
-        let Some(bytes) = bytes else { continue };
+        let bytes = match checkpoint::read_small(disk, &file) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => continue,
+            // Another may tell. Who has nothing but a broken disk and empty ones is not a new broker.
+            Err(source) => {
+                failed = Some(LogDirError::Io { path: path.clone(), source });
+                continue;
+            }
+        };
         let text = String::from_utf8_lossy(&bytes);
         let property = |key: &str| {
             let mut pairs = text.lines().filter_map(|line| line.split_once('='));
@@ -64,7 +77,7 @@ pub fn stored_identity(disk: &dyn Disk, paths: &[PathBuf]) -> Result<Option<Iden
             }
         }
     }
-    Ok(None)
+    failed.map_or(Ok(None), Err)
 }
 
 /// What registration says of a directory that does not exist yet.
@@ -107,16 +120,52 @@ impl Dirs {
                 Err(error) => return Err(error),
             }
         }
+        let is_short = failed.is_some();
         if let (true, Some(error)) = (dirs.is_empty(), failed) {
             return Err(error);
         }
+        let told: Vec<TopicId> = dirs.iter().flat_map(|dir| dir.failed_others().iter().copied()).collect();
         let mut high_watermarks = Vec::new();
         for dir in &dirs {
-            high_watermarks.push(dir.high_watermarks()?);
-            dir.remove_deleted()?;
+            if told.contains(&dir.directory_id()) {
+                dir.doubt();
+            }
+            if dir.is_doubtful() {
+                warn!(dir = %dir.path().display(), "the disk failed in an earlier life; unflushed records are written anew");
+            }
+            high_watermarks.push(dir.high_watermarks().unwrap_or_else(|error| {
+                warn!(%error, "high watermarks cannot be read; leaders will tell");
+                OffsetCheckpoint::default()
+            }));
         }
         let loads = dirs.iter().map(|_| AtomicUsize::new(0)).collect();
-        Ok(Dirs { disk, dirs, high_watermarks, loads })
+        let dirs = Dirs { disk, dirs, high_watermarks, loads, is_short, broker_epoch: AtomicI64::new(-1) };
+        dirs.remove_deleted();
+        Ok(dirs)
+    }
+
+    /// Whether every configured directory works. Otherwise a log that is not here may be in one that does not.
+    pub fn is_whole(&self) -> bool {
+        !self.is_short && !self.dirs.iter().any(|dir| dir.is_offline())
+    }
+
+    /// Whether the next life will know of every directory that has failed, from one directory or another. Blocks on disks.
+    pub fn note_failures(&self) -> bool {
+        let failed: Vec<&Arc<LogDir>> = self.dirs.iter().filter(|dir| dir.is_offline()).collect();
+        let is_noted = |dir: &&Arc<LogDir>| {
+            let mut others = self.dirs.iter().filter(|other| !other.is_offline());
+            dir.notes_its_failure() || others.any(|other| other.note_failure_of(dir.directory_id()).is_ok())
+        };
+        failed.iter().filter(|dir| !is_noted(dir)).count() == 0
+    }
+
+    /// The coordinator knows of the failures of earlier lives. Blocks on disks.
+    pub fn forget_failures(&self) {
+        for dir in &self.dirs {
+            if let Err(error) = dir.forget_failures() {
+                warn!(%error, dir = %dir.path().display(), "the next life will hear of an old failure again");
+            }
+        }
     }
 
     pub fn all(&self) -> &[Arc<LogDir>] {
@@ -134,9 +183,35 @@ impl Dirs {
             dir_id: dir.directory_id().0.to_vec().into(),
             clean: dir.clean_stop().is_some(),
             clean_broker_epoch: dir.clean_stop().and_then(|stop| stop.broker_epoch).unwrap_or(-1),
-            io_error: dir.is_offline(),
+            io_error: dir.is_offline() || dir.is_doubtful(),
+            last_broker_epoch: dir.last_registration().map(|last| last.broker_epoch),
         };
         self.dirs.iter().map(describe).collect()
+    }
+
+    pub fn cluster_id(&self) -> Option<String> {
+        self.dirs.first().map(|dir| dir.meta().cluster_id.clone())
+    }
+
+    /// How far the registries went at least, as earlier lives knew.
+    pub fn metadata_index(&self) -> u64 {
+        self.dirs.iter().filter_map(|dir| dir.last_registration()).map(|last| last.metadata_index).max().unwrap_or(0)
+    }
+
+    /// Remembers this life's registration. Blocks on disks.
+    pub fn write_registration(&self, broker_epoch: i64, metadata_index: u64) {
+        self.broker_epoch.store(broker_epoch, Ordering::Relaxed);
+        self.write_metadata_index(metadata_index);
+    }
+
+    /// Remembers how far the registries went at least. Blocks on disks.
+    pub fn write_metadata_index(&self, metadata_index: u64) {
+        let registration = Registration { broker_epoch: self.broker_epoch.load(Ordering::Relaxed), metadata_index };
+        for dir in self.dirs.iter().filter(|dir| !dir.is_offline()) {
+            if let Err(error) = dir.write_registration(registration) {
+                error!(%error, dir = %dir.path().display(), "the registration cannot be remembered");
+            }
+        }
     }
 
     pub fn offline_ids(&self) -> Vec<TopicId> {

@@ -188,7 +188,7 @@ where
 
 fn to_client(error: &CoordinatorError) -> ErrorCode {
     match error {
-        CoordinatorError::Refused { .. } => warn!(%error, "group call failed"),
+        CoordinatorError::Refused { .. } | CoordinatorError::Foreign { .. } => warn!(%error, "group call failed"),
         // Clients try again; whoever watches the coordinators says it once.
         CoordinatorError::Unavailable { .. } | CoordinatorError::Unknown { .. } => debug!(%error, "group call failed"),
     }

@@ -75,7 +75,7 @@ async fn ask(services: &Services, call: &[Outgoing]) -> Vec<ProposalAnswer> {
             debug!(%error, "in-sync replicas cannot be changed now, asking again");
             return vec![ProposalAnswer::Retry; call.len()];
         }
-        Err(error @ CoordinatorError::Refused { .. }) => {
+        Err(error @ (CoordinatorError::Refused { .. } | CoordinatorError::Foreign { .. })) => {
             warn!(%error, "in-sync replicas cannot be changed, asking again");
             return vec![ProposalAnswer::Retry; call.len()];
         }

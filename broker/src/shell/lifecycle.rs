@@ -54,10 +54,10 @@ impl Life {
         self.lease.lock().expect("no code panics while it holds this lock").epoch()
     }
 
-    /// From nothing to a broker that follows the cluster. Retries for ever where a coordinator is needed.
+    /// From nothing to a broker that follows the cluster. Waits for as long as it takes where a coordinator is needed.
     ///
     /// # Errors
-    /// The directories cannot be used.
+    /// The directories cannot be used, or the coordinator does not want this broker and will not.
     pub async fn begin(
         self: &Arc<Self>,
         disk: Arc<dyn Disk>,
@@ -73,7 +73,7 @@ impl Life {
                 // The first start: the coordinator says who we are, then the directories are made.
                 request.log_dirs = new_ids.iter().map(|id| new_dir(id.0)).collect();
                 request.incarnation = 1;
-                let answer = self.register(&Registrar { request: request.clone() }).await;
+                let answer = self.register(&Registrar { request: request.clone() }).await?;
                 let identity = Identity { cluster_id: answer.cluster_id, node_id: NodeId(answer.broker_id) };
                 open_dirs(disk, config, &identity, &new_ids)?
             }
@@ -92,8 +92,17 @@ impl Life {
         }
         request.incarnation = dirs.incarnation();
         request.log_dirs = dirs.describe();
+        request.metadata_index = dirs.metadata_index();
         let registrar = Registrar { request };
-        let answer = self.register(&registrar).await;
+        let answer = self.register(&registrar).await?;
+        let known = Arc::clone(&dirs);
+        let (broker_epoch, index) = (answer.broker_epoch, answer.index);
+        let noted = tokio::task::spawn_blocking(move || {
+            known.write_registration(broker_epoch, index);
+            known.forget_failures();
+        });
+        // Cancelled only at shutdown; the next life then tells it again.
+        let _ = noted.await;
         self.services.set_node_id(NodeId(answer.broker_id));
         let fetchers = Fetchers::new(Arc::clone(&self.services), self.tasks.clone(), self.stop.clone());
         let reconciler = Reconciler::new(Arc::clone(&self.services), Arc::clone(&dirs), found, fetchers, answer.index);
@@ -118,9 +127,15 @@ impl Life {
         });
     }
 
-    /// Registers, for as long as it takes.
-    async fn register(&self, registrar: &Registrar) -> v1::RegisterBrokerResponse {
+    /// Registers. Waits for a coordinator as long as it takes, and for another life of this broker to be fenced a few times as
+    /// long as the coordinator may take for that.
+    ///
+    /// # Errors
+    /// [`BrokerError::Refused`]: waiting would not help.
+    async fn register(&self, registrar: &Registrar) -> Result<v1::RegisterBrokerResponse, BrokerError> {
         let mut backoff = BACKOFF_FIRST;
+        let patience = DUPLICATE_SESSIONS * self.services.config.properties.millis("broker.session.timeout.ms");
+        let mut duplicate_since = None;
         loop {
             let result = self.services.coordinators.call(CALL_PATIENCE, |channel| {
                 let request = registrar.request.clone();
@@ -132,11 +147,30 @@ impl Life {
                         let mut lease = self.lease.lock().expect("no code panics while it holds this lock");
                         lease.registered(BrokerEpoch(answer.broker_epoch));
                         info!(broker_id = answer.broker_id, broker_epoch = answer.broker_epoch, "registered");
-                        return answer;
+                        return Ok(answer);
                     }
                     code => {
-                        let message = answer.error.map(|error| error.message).unwrap_or_default();
-                        warn!(%code, message, "registration refused, trying again");
+                        let reason = answer.error.map(|error| error.message).unwrap_or_default();
+                        match code {
+                            ErrorCode::InconsistentClusterId | ErrorCode::InvalidRegistration => {
+                                return Err(BrokerError::Refused { reason });
+                            }
+                            ErrorCode::DuplicateBrokerRegistration => match duplicate_since {
+                                None => {
+                                    warn!(
+                                        reason,
+                                        ?patience,
+                                        "registration refused; waiting for the other to be fenced"
+                                    );
+                                    duplicate_since = Some(tokio::time::Instant::now());
+                                }
+                                Some(since) if since.elapsed() >= patience => {
+                                    return Err(BrokerError::Refused { reason });
+                                }
+                                Some(_) => {}
+                            },
+                            code => warn!(%code, reason, "registration refused, trying again"),
+                        }
                     }
                 },
                 Err(error) => warn!(%error, "no coordinator takes our registration, trying again"),
@@ -158,6 +192,9 @@ impl Life {
             };
             match outcome {
                 Ok(()) => backoff = BACKOFF_FIRST,
+                Err(CoordinatorError::Foreign { reason }) => {
+                    return self.fail(&BrokerError::Refused { reason });
+                }
                 Err(error) => {
                     warn!(%error, "the coordinator's feed broke, reading on from index {}", builder.image().index)
                 }
@@ -175,13 +212,15 @@ impl Life {
             broker_id: self.services.node_id().0,
             broker_epoch: self.broker_epoch().map_or(-1, |epoch| epoch.0),
             from_index: builder.image().index,
+            cluster_id: self.services.dirs().and_then(|dirs| dirs.cluster_id()).unwrap_or_default(),
         };
         let mut stream = self
             .services
             .coordinators
-            .call(CALL_PATIENCE, |channel| async move {
+            .call(CALL_PATIENCE, |channel| {
+                let request = request.clone();
                 let client = RegistryClient::new(channel);
-                client.max_decoding_message_size(FEED_MESSAGE_BYTES_MAX).feed(request).await
+                async move { client.max_decoding_message_size(FEED_MESSAGE_BYTES_MAX).feed(request).await }
             })
             .await?;
         loop {
@@ -212,8 +251,10 @@ impl Life {
         let mut was_unfenced = false;
         loop {
             let Some(epoch) = self.broker_epoch() else {
-                self.register(&registrar).await;
-                continue;
+                match self.register(&registrar).await {
+                    Ok(_) => continue,
+                    Err(error) => return self.fail(&error),
+                }
             };
             let unfenced = match self.heartbeat(epoch, &dirs, false).await {
                 Ok(answer) => !answer.fenced && self.broker_epoch() == Some(epoch),
@@ -234,6 +275,12 @@ impl Life {
             let pause = if unfenced && self.ready.borrow().is_ready() { interval } else { interval.min(FENCED_PAUSE) };
             tokio::time::sleep(pause).await;
         }
+    }
+
+    /// Serves no more; whoever runs this process ends it.
+    fn fail(&self, error: &BrokerError) {
+        error!(%error, "the broker cannot go on");
+        self.ready.send_replace(Readiness::Failed(error.to_string()));
     }
 
     /// Whether the feed has brought what let this broker in, and with it the partitions it leads: who then asks for one
@@ -267,7 +314,8 @@ impl Life {
         let verdict = match kafka_code(answer.error.as_ref()) {
             ErrorCode::None if answer.fenced => HeartbeatAnswer::Fenced,
             ErrorCode::None => HeartbeatAnswer::Granted { lease_ms: answer.lease_ms },
-            ErrorCode::StaleBrokerEpoch => HeartbeatAnswer::StaleBrokerEpoch,
+            // Registering finds out why.
+            ErrorCode::StaleBrokerEpoch | ErrorCode::BrokerIdNotRegistered => HeartbeatAnswer::StaleBrokerEpoch,
             code => {
                 warn!(%code, "the coordinator refuses our heartbeats");
                 HeartbeatAnswer::Fenced
@@ -394,11 +442,13 @@ fn registration(config: &BrokerConfig, listeners: &[BoundListener]) -> v1::Regis
         endpoints: endpoints::all(listeners, &endpoints::interfaces()),
         rack: config.rack.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        process_id: uuid::Uuid::new_v4().as_bytes().to_vec().into(),
+        metadata_index: 0,
     }
 }
 
 fn new_dir(id: [u8; 16]) -> v1::LogDir {
-    v1::LogDir { dir_id: id.to_vec().into(), clean: false, clean_broker_epoch: -1, io_error: false }
+    v1::LogDir { dir_id: id.to_vec().into(), clean_broker_epoch: -1, ..v1::LogDir::default() }
 }
 
 const BACKOFF_FIRST: Duration = Duration::from_millis(20);
@@ -407,6 +457,8 @@ const CALL_PATIENCE: Duration = Duration::from_secs(5);
 const CALL_TIMEOUT: Duration = Duration::from_secs(4);
 const HEARTBEAT_PATIENCE: Duration = Duration::from_secs(2);
 const FENCED_PAUSE: Duration = Duration::from_millis(50);
+/// Until a process that ended without a word is fenced takes one session, if the coordinators have a leader.
+const DUPLICATE_SESSIONS: u32 = 3;
 const SHUTDOWN_PAUSE: Duration = Duration::from_millis(50);
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(10);
 const FEED_MESSAGE_BYTES_MAX: usize = 64 << 20;

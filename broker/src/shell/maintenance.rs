@@ -32,11 +32,15 @@ pub async fn run(services: Arc<Services>, dirs: Arc<Dirs>, ready: watch::Sender<
     let lag_max = services.config.properties.millis("replica.lag.time.max.ms");
     let mut in_sync = tokio::time::interval((lag_max / 4).clamp(TICK_MIN, TICK_MAX));
     let mut gauges = tokio::time::interval(GAUGES_PERIOD);
+    let mut metadata_index = 0;
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            _ = high_watermarks.tick() => write_high_watermarks(&services, &dirs).await,
+            _ = high_watermarks.tick() => {
+                write_high_watermarks(&services, &dirs).await;
+                write_metadata_index(&services, &dirs, &mut metadata_index).await;
+            }
             _ = recovery_points.tick() => write_checkpoints(&services, &dirs).await,
             _ = log_starts.tick() => write_checkpoints(&services, &dirs).await,
             _ = retention.tick() => retain(&services, &dirs).await,
@@ -46,7 +50,13 @@ pub async fn run(services: Arc<Services>, dirs: Arc<Dirs>, ready: watch::Sender<
             }
             _ = gauges.tick() => {
                 measure(&services, &dirs);
+                let is_noted = note_failures(&dirs).await;
                 if dirs.all().iter().all(|dir| dir.is_offline()) {
+                    if !is_noted && is_counted_on(&services) {
+                        // A restart would forget it, and promise records that the disk does not have (B2).
+                        error!("no log directory works, and neither they nor the coordinator have been told; staying until then");
+                        continue;
+                    }
                     // Nothing is left to serve from (REPLICATION G2); whoever runs this process ends it.
                     error!("every log directory is offline");
                     ready.send_replace(Readiness::Failed("every log directory is offline".to_owned()));
@@ -116,6 +126,34 @@ async fn write_high_watermarks(services: &Arc<Services>, dirs: &Arc<Dirs>) {
         }
     });
     let _ = written.await;
+}
+
+/// An older copy of the registries is told from the present ones by how far they went.
+async fn write_metadata_index(services: &Arc<Services>, dirs: &Arc<Dirs>, written: &mut u64) {
+    let index = services.applied_index();
+    if index <= *written {
+        return;
+    }
+    *written = index;
+    let dirs = Arc::clone(dirs);
+    // Cancelled only at shutdown.
+    let _ = tokio::task::spawn_blocking(move || dirs.write_metadata_index(index)).await;
+}
+
+/// Whether the next life will know of every failure.
+async fn note_failures(dirs: &Arc<Dirs>) -> bool {
+    if dirs.offline_ids().is_empty() {
+        return true;
+    }
+    let dirs = Arc::clone(dirs);
+    tokio::task::spawn_blocking(move || dirs.note_failures()).await.unwrap_or(false)
+}
+
+/// Whether some replica here may still be elected, as far as the feed has told.
+fn is_counted_on(services: &Services) -> bool {
+    let (image, node) = (services.image(), services.node_id());
+    let partitions = image.topics.values().flat_map(|topic| topic.partitions.values());
+    partitions.into_iter().any(|partition| partition.isr.contains(&node) || partition.elr.contains(&node))
 }
 
 fn measure(services: &Arc<Services>, dirs: &Arc<Dirs>) {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use thalweg_model::{ErrorCode, PartitionIndex, TopicConfig, TopicId, TopicName, TopicPartition};
+use thalweg_model::{ErrorCode, PartitionEpoch, PartitionIndex, TopicConfig, TopicId, TopicName, TopicPartition};
 use thalweg_storage::{LogConfig, LogDir, OpenError, PartitionLog};
 use tracing::{error, info, warn};
 
@@ -15,7 +15,7 @@ use super::dirs::{Dirs, FoundLog};
 use super::fetcher::Fetchers;
 use super::owner::{Owner, replica_of};
 use super::partitions::{NewPartition, Partition};
-use crate::machine::image::{Changes, Image};
+use crate::machine::image::{Changes, Image, TopicImage};
 use crate::machine::replica::ReplicaSettings;
 use crate::services::Services;
 
@@ -23,8 +23,8 @@ use crate::services::Services;
 pub struct Reconciler {
     services: Arc<Services>,
     dirs: Arc<Dirs>,
-    /// Found at start and not yet claimed by the image.
-    found: HashMap<TopicPartition, FoundLog>,
+    /// Found at start and not yet claimed by the image; several, where directories were away for a while.
+    found: HashMap<TopicPartition, Vec<FoundLog>>,
     is_first: bool,
     fetchers: Fetchers,
     /// Up to here the feed tells of earlier lives of this broker: it must not lead in their epochs, whose records a crash may
@@ -40,6 +40,8 @@ struct Wanted {
     config: TopicConfig,
     /// Nobody counts on what is here: a damaged log may be put aside and copied anew (REPLICATION G4).
     is_spare: bool,
+    /// Nothing has happened to the partition since it was made, so that no directory can hold a log of it.
+    is_new: bool,
 }
 
 impl Reconciler {
@@ -51,14 +53,17 @@ impl Reconciler {
         fetchers: Fetchers,
         registered_at: u64,
     ) -> Reconciler {
-        let found = found.into_iter().map(|found| (found.log.topic_partition().clone(), found)).collect();
-        Reconciler { services, dirs, found, is_first: true, fetchers, registered_at, has_begun: false }
+        let mut by_partition: HashMap<TopicPartition, Vec<FoundLog>> = HashMap::with_capacity(found.len());
+        for one in found {
+            by_partition.entry(one.log.topic_partition().clone()).or_default().push(one);
+        }
+        Reconciler { services, dirs, found: by_partition, is_first: true, fetchers, registered_at, has_begun: false }
     }
 
     pub async fn apply(&mut self, image: &Image, changes: &Changes) {
         self.remove(changes).await;
         self.remove_moved(image, changes).await;
-        self.open(image, changes).await;
+        self.open(image, changes.partitions.iter()).await;
         self.configure(image, changes);
         if self.has_begun {
             let changed = changes
@@ -69,6 +74,13 @@ impl Reconciler {
             self.register(image, changed).await;
         } else if image.index >= self.registered_at {
             self.has_begun = true;
+            // What could not be opened while nobody knew whether it is counted on.
+            let named = |topic: &Arc<TopicImage>| {
+                let name = topic.name.clone();
+                topic.partitions.keys().map(move |index| (name.clone(), *index)).collect::<Vec<_>>()
+            };
+            let every: Vec<(TopicName, PartitionIndex)> = image.topics.values().flat_map(named).collect();
+            self.open(image, every.iter()).await;
             let all = self.services.partitions.all();
             self.register(image, all).await;
         }
@@ -106,11 +118,11 @@ impl Reconciler {
     }
 
     /// Makes or opens the logs of partitions that have a replica here and are not known yet.
-    async fn open(&mut self, image: &Image, changes: &Changes) {
+    async fn open(&mut self, image: &Image, partitions: impl Iterator<Item = &(TopicName, PartitionIndex)>) {
         let mut new = Vec::new();
-        for (topic, index) in &changes.partitions {
+        for (topic, index) in partitions {
             let Some(wanted) = self.wanted(image, topic, *index) else { continue };
-            let found = self.found.remove(&wanted.tp);
+            let found = self.found.remove(&wanted.tp).unwrap_or_default();
             let (dirs, services) = (Arc::clone(&self.dirs), Arc::clone(&self.services));
             new.push(tokio::task::spawn_blocking(move || open_one(&services, &dirs, wanted, found)));
         }
@@ -134,11 +146,13 @@ impl Reconciler {
         if !is_here || self.services.partitions.partition(topic.name.as_str(), index).is_some() {
             return None;
         }
+        let is_current = image.index >= self.registered_at;
         Some(Wanted {
             tp: TopicPartition::new(topic.name.clone(), index),
             topic_id: topic.id,
             config: self.services.topic_config(image, topic.name.as_str()),
-            is_spare: registration.replicas.len() > 1 && !is_counted_on && image.index >= self.registered_at,
+            is_spare: registration.replicas.len() > 1 && !is_counted_on && is_current,
+            is_new: registration.partition_epoch == PartitionEpoch(0) && is_current,
         })
     }
 
@@ -197,7 +211,7 @@ impl Reconciler {
         if found.is_empty() {
             return;
         }
-        let set_aside = tokio::task::spawn_blocking(move || found.into_values().for_each(set_aside));
+        let set_aside = tokio::task::spawn_blocking(move || found.into_values().flatten().for_each(set_aside));
         // Cancelled only at shutdown.
         let _ = set_aside.await;
     }
@@ -219,18 +233,15 @@ fn replica_settings(services: &Services, config: &TopicConfig) -> ReplicaSetting
     }
 }
 
-fn open_one(services: &Services, dirs: &Dirs, wanted: Wanted, found: Option<FoundLog>) -> Option<Owner> {
+fn open_one(services: &Services, dirs: &Dirs, wanted: Wanted, found: Vec<FoundLog>) -> Option<Owner> {
     let log_config = log_config(services, &wanted.config);
-    let (dir, log) = match found {
-        Some(mut found) if found.log.topic_id() == wanted.topic_id => {
+    let (dir, log) = match choose(found, wanted.topic_id) {
+        Some(mut found) => {
             found.log.set_config(log_config);
             dirs.count(found.dir.path());
             (found.dir, found.log)
         }
-        other => {
-            if let Some(other_life) = other {
-                set_aside(other_life);
-            }
+        None => {
             let opened = open_or_create(dirs, &wanted, log_config);
             if opened.is_none() {
                 // The coordinator hears of it with the next heartbeat; then there may be a way out.
@@ -277,6 +288,11 @@ fn open_or_create(dirs: &Dirs, wanted: &Wanted, config: LogConfig) -> Option<(Ar
             }
         }
     }
+    if !dirs.is_whole() && !wanted.is_spare && !wanted.is_new {
+        // An empty log in its place would pass for the one that is counted on.
+        error!(tp = %wanted.tp, "a partition is not served: its log may be in a log directory that does not work");
+        return None;
+    }
     let Some(dir) = dirs.place() else {
         error!(tp = %wanted.tp, "a partition cannot be made: no log directory works");
         return None;
@@ -293,12 +309,24 @@ fn open_or_create(dirs: &Dirs, wanted: &Wanted, config: LogConfig) -> Option<(Ar
     }
 }
 
+/// Of a partition's logs the one of this life of the topic; sets the others aside.
+///
+/// A directory that was away comes back with logs that were copied anew elsewhere meanwhile: the one that is further stays. Its
+/// last epoch is compared first, as in an election, since records of an older one may have been replaced.
+fn choose(mut found: Vec<FoundLog>, topic_id: TopicId) -> Option<FoundLog> {
+    let reach = |found: &FoundLog| (found.log.latest_epoch(), found.log.log_end_offset());
+    found.sort_by_key(|one| (one.log.topic_id() == topic_id, reach(one)));
+    let best = found.pop_if(|best| best.log.topic_id() == topic_id);
+    found.into_iter().for_each(set_aside);
+    best
+}
+
 fn set_aside(found: FoundLog) {
     let tp = found.log.topic_partition().clone();
     let topic_id = found.log.topic_id();
     drop(found.log);
     match found.dir.set_aside_partition(&tp) {
-        Ok(name) => warn!(%tp, %topic_id, %name, "no topic claims this log; it is set aside"),
+        Ok(name) => warn!(%tp, %topic_id, %name, "nobody claims this log; it is set aside"),
         Err(error) => error!(%tp, %error, "a log that no topic claims cannot be set aside"),
     }
 }

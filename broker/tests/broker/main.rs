@@ -2,6 +2,8 @@
 
 mod connection;
 mod durability;
+mod failed_disks;
 mod leadership;
+mod refusals;
 mod replication;
 mod support;

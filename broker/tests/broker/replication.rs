@@ -22,14 +22,14 @@ use thalweg_world::disk::{Disk, SimDisk, Survival};
 use crate::support::{Client, Cluster, batch, fetch, produce};
 
 /// Brokers by id, each in a rack of its own, with a disk that outlives it.
-struct Three {
-    cluster: Cluster,
-    brokers: BTreeMap<NodeId, Broker>,
-    disks: BTreeMap<NodeId, SimDisk>,
+pub struct Three {
+    pub cluster: Cluster,
+    pub brokers: BTreeMap<NodeId, Broker>,
+    pub disks: BTreeMap<NodeId, SimDisk>,
 }
 
 impl Three {
-    async fn start() -> Three {
+    pub async fn start() -> Three {
         // Short, so that a test does not wait for a lease; brokers that live renew it many times over.
         let settings = CoordinatorSettings { broker_lease_ms: 2_000, ..Default::default() };
         let cluster = Cluster::start_with(settings).await;
@@ -40,7 +40,7 @@ impl Three {
         three
     }
 
-    async fn add(&mut self, disk: SimDisk) -> NodeId {
+    pub async fn add(&mut self, disk: SimDisk) -> NodeId {
         let properties = [("broker.heartbeat.interval.ms", "100"), ("replica.lag.time.max.ms", "1000")];
         let rack = format!("rack-{}", self.disks.len());
         let broker = self.cluster.broker_in(Some(&rack), Clock::real(), Arc::new(disk.clone()), &properties).await;
@@ -51,7 +51,7 @@ impl Three {
     }
 
     /// A topic of one partition with three replicas, served by its leader.
-    async fn topic(&self, name: &str, configs: &[(&str, &str)]) {
+    pub async fn topic(&self, name: &str, configs: &[(&str, &str)]) {
         let config = |(name, value): &(&str, &str)| CreatableTopicConfig {
             name: (*name).to_owned(),
             value: Some((*value).to_owned()),
@@ -71,7 +71,7 @@ impl Three {
     }
 
     /// Who leads by its own account, with a lease.
-    fn leader(&self, topic: &str) -> Option<NodeId> {
+    pub fn leader(&self, topic: &str) -> Option<NodeId> {
         let leads = |broker: &Broker| {
             let services = broker.services();
             let partition = services.partitions.partition(topic, PartitionIndex(0));
@@ -80,13 +80,13 @@ impl Three {
         self.brokers.iter().find(|(_, broker)| leads(broker)).map(|(id, _)| *id)
     }
 
-    async fn client_of_leader(&self, topic: &str) -> Client {
+    pub async fn client_of_leader(&self, topic: &str) -> Client {
         self.until("a leader", || self.leader(topic).is_some()).await;
         Client::connect(&self.brokers[&self.leader(topic).unwrap()]).await
     }
 
     /// Produces with acks=all; follows the leader as long as it moves.
-    async fn produce(&self, topic: &str, value: &str) -> i64 {
+    pub async fn produce(&self, topic: &str, value: &str) -> i64 {
         loop {
             let mut client = self.client_of_leader(topic).await;
             match client.produce(&produce(topic, -1, batch(&[value]))).await {
@@ -97,21 +97,21 @@ impl Three {
         }
     }
 
-    fn replica(&self, id: NodeId, topic: &str) -> Arc<Partition> {
+    pub fn replica(&self, id: NodeId, topic: &str) -> Arc<Partition> {
         self.brokers[&id].services().partitions.partition(topic, PartitionIndex(0)).unwrap()
     }
 
     /// The in-sync replicas, as the leader knows them.
-    fn isr(&self, topic: &str) -> Vec<NodeId> {
+    pub fn isr(&self, topic: &str) -> Vec<NodeId> {
         let leader = &self.brokers[&self.leader(topic).expect("a leader")];
         leader.services().image().partition(topic, PartitionIndex(0)).map(|found| found.isr.clone()).unwrap_or_default()
     }
 
-    async fn until_in_sync(&self, topic: &str, count: usize) {
+    pub async fn until_in_sync(&self, topic: &str, count: usize) {
         self.until("in-sync replicas", || self.leader(topic).is_some() && self.isr(topic).len() == count).await;
     }
 
-    async fn until(&self, what: &str, holds: impl Fn() -> bool) {
+    pub async fn until(&self, what: &str, holds: impl Fn() -> bool) {
         let waited = async {
             while !holds() {
                 tokio::time::sleep(Duration::from_millis(2)).await;
@@ -122,18 +122,18 @@ impl Three {
         }
     }
 
-    async fn kill(&mut self, id: NodeId) {
+    pub async fn kill(&mut self, id: NodeId) {
         self.brokers.remove(&id).unwrap().abandon().await;
     }
 
     /// Another life on what the killed one's kernel had.
-    async fn revive(&mut self, id: NodeId) {
+    pub async fn revive(&mut self, id: NodeId) {
         let disk = self.disks[&id].fork();
         assert_eq!(self.add(disk).await, id);
     }
 
     /// Every replica's log is the same to the byte, and so are the watermarks; returns the log.
-    async fn same_logs(&self, topic: &str) -> Vec<u8> {
+    pub async fn same_logs(&self, topic: &str) -> Vec<u8> {
         let all = || self.brokers.keys().map(|id| self.replica(*id, topic));
         let is_same = || {
             let ends: Vec<Offset> = all().map(|replica| replica.view().log_end_offset()).collect();

@@ -60,6 +60,27 @@ impl Cluster {
         disk: Arc<dyn Disk>,
         properties: &[(&str, &str)],
     ) -> Broker {
+        let dirs = vec![PathBuf::from("/data")];
+        let broker = self.broker_of(rack, dirs, clock, disk, properties);
+        let readiness = broker
+            .ready()
+            .wait_for(|now| matches!(now, Readiness::Ready | Readiness::Failed(_)))
+            .await
+            .unwrap()
+            .clone();
+        assert_eq!(readiness, Readiness::Ready);
+        broker
+    }
+
+    /// A broker with any log directories, as soon as it has started.
+    pub fn broker_of(
+        &self,
+        rack: Option<&str>,
+        log_dirs: Vec<PathBuf>,
+        clock: Clock,
+        disk: Arc<dyn Disk>,
+        properties: &[(&str, &str)],
+    ) -> Broker {
         let listener = ListenerConfig {
             name: "PLAINTEXT".to_owned(),
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -70,19 +91,11 @@ impl Cluster {
             broker_id: None,
             rack: rack.map(str::to_owned),
             coordinators: vec![self.coordinator.local_addr().to_string()],
-            log_dirs: vec![PathBuf::from("/data")],
+            log_dirs,
             listeners: vec![listener],
             properties: Properties::parse(properties.iter().copied()).unwrap(),
         };
-        let broker = Broker::start(config, disk, clock).unwrap();
-        let readiness = broker
-            .ready()
-            .wait_for(|now| matches!(now, Readiness::Ready | Readiness::Failed(_)))
-            .await
-            .unwrap()
-            .clone();
-        assert_eq!(readiness, Readiness::Ready);
-        broker
+        Broker::start(config, disk, clock).unwrap()
     }
 }
 

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use thalweg_model::{Durability, ErrorCode, NodeId, TopicId, mutant};
 use thalweg_proto::v1::record::Kind;
-use thalweg_proto::v1::{BrokerRecord, Record, RegisterBrokerRequest, RegisterBrokerResponse};
+use thalweg_proto::v1::{BrokerRecord, LogDir, Record, RegisterBrokerRequest, RegisterBrokerResponse};
 
 use super::context::Context;
 use super::election::{Partition, Rules, without};
 use super::state::{State, partition_record};
-use super::{Outcome, configs, error, min_isr, ok};
+use super::{Outcome, configs, error, features, min_isr, ok};
 
 /// What a registration says about the records that the broker held before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,13 +18,16 @@ enum Disks {
     Safe,
     /// The page cache may be gone: records that were not flushed may be missing.
     Lossy,
-    /// A log directory is gone.
+    /// A log directory is gone, or is older than what it passes for.
     Wiped,
 }
 
 /// A new life of a broker, fenced; what its disks may have lost is settled in the same entry (B2, B3).
 pub fn register(state: &State, context: &Context, request: &RegisterBrokerRequest) -> (Outcome, Vec<Record>) {
-    if let Err(refused) = validate(state, request) {
+    // Nodes of an earlier version do not see what came with a later level, and all have to come to the same.
+    let plain = (state.feature_level(features::VERSION) < 2).then(|| without_level_2(request));
+    let request = plain.as_ref().unwrap_or(request);
+    if let Err(refused) = validate(state, context, request) {
         return (registered(refused), Vec::new());
     }
     let id = match request.broker_id {
@@ -36,11 +39,20 @@ pub fn register(state: &State, context: &Context, request: &RegisterBrokerReques
     if let Some(stored) = stored.filter(|stored| is_same_storage(stored, request) || mutant!("lives-per-storage")) {
         if request.incarnation < stored.incarnation && !mutant!("incarnation-order") {
             let message = format!(
-                "broker {id} has registered its life number {} already, this is number {}; \
-                 it is an older process or a restored copy of its directory",
+                "broker {id} has registered its life number {} already, this is number {}: its directories are an older copy; \
+                 start it with the present ones, or with empty directories",
                 stored.incarnation, request.incarnation
             );
-            return (registered(error(ErrorCode::DuplicateBrokerRegistration, message)), Vec::new());
+            return (registered(error(ErrorCode::InvalidRegistration, message)), Vec::new());
+        }
+        let is_other = !stored.process_id.is_empty() && stored.process_id != request.process_id;
+        if request.incarnation == stored.incarnation && is_other {
+            let message = format!(
+                "another process has registered life number {} of broker {id}: its directories and these are copies of each \
+                 other; stop one of the two and give it empty directories and an id of its own",
+                stored.incarnation
+            );
+            return (registered(error(ErrorCode::InvalidRegistration, message)), Vec::new());
         }
         if request.incarnation == stored.incarnation {
             return (accepted(state, stored), Vec::new());
@@ -60,6 +72,8 @@ pub fn register(state: &State, context: &Context, request: &RegisterBrokerReques
         log_dir_ids: request.log_dirs.iter().map(|dir| dir.dir_id.clone()).collect(),
         version: request.version.clone(),
         boot_id: request.boot_id.clone(),
+        process_id: request.process_id.clone(),
+        served_epoch: stored.map_or(0, |stored| stored.served_epoch),
     };
     let outcome = accepted(state, &broker);
     let mut records = vec![broker_record(broker)];
@@ -84,7 +98,8 @@ pub fn unfence(state: &State, context: &Context, id: NodeId, epoch: i64) -> (Out
     if !stored.fenced || stored.shutting_down {
         return (Outcome::Done, Vec::new());
     }
-    let mut records = vec![broker_record(BrokerRecord { fenced: false, ..stored.clone() })];
+    let served_epoch = if state.feature_level(features::VERSION) < 2 { stored.served_epoch } else { stored.epoch };
+    let mut records = vec![broker_record(BrokerRecord { fenced: false, served_epoch, ..stored.clone() })];
     let eligible = |other| other == id || state.is_eligible(other);
     records.extend(change_where(state, context, &eligible, |partition| {
         (partition.leader.is_none() && partition.replicas.contains(&id)).then(|| (partition.isr.clone(), Vec::new()))
@@ -193,12 +208,26 @@ fn is_replicated(state: &State, topic: TopicId) -> bool {
     config.and_then(|config| config.get("durability")) == Some(&replicated)
 }
 
-fn validate(state: &State, request: &RegisterBrokerRequest) -> Result<(), thalweg_proto::v1::KafkaError> {
-    let cluster = state.cluster_id().unwrap_or_default();
+fn without_level_2(request: &RegisterBrokerRequest) -> RegisterBrokerRequest {
+    let mut plain = request.clone();
+    plain.process_id = Bytes::new();
+    plain.metadata_index = 0;
+    plain.log_dirs.iter_mut().for_each(|dir| dir.last_broker_epoch = None);
+    plain
+}
+
+fn validate(
+    state: &State,
+    context: &Context,
+    request: &RegisterBrokerRequest,
+) -> Result<(), thalweg_proto::v1::KafkaError> {
+    let Some(cluster) = state.cluster_id() else {
+        return Err(error(ErrorCode::CoordinatorLoadInProgress, "the cluster is being founded"));
+    };
     if !request.cluster_id.is_empty() && request.cluster_id != cluster {
         let message = format!(
-            "the broker's directories belong to cluster {}, this is cluster {cluster}; \
-             point it at its own cluster or give it empty directories",
+            "the broker's directories belong to cluster {}, the coordinators are those of cluster {cluster}; point the broker \
+             at its own cluster or give it empty directories, or, if the coordinators came back without their data, bring that back",
             request.cluster_id
         );
         return Err(error(ErrorCode::InconsistentClusterId, message));
@@ -216,6 +245,21 @@ fn validate(state: &State, request: &RegisterBrokerRequest) -> Result<(), thalwe
     let ids: BTreeSet<&Bytes> = request.log_dirs.iter().map(|dir| &dir.dir_id).collect();
     if ids.len() < request.log_dirs.len() {
         return invalid("two log directories have the same id; one is a copy of the other");
+    }
+    let epochs = request.log_dirs.iter().filter_map(|dir| u64::try_from(dir.last_broker_epoch?).ok());
+    let known = epochs.max().unwrap_or(0).max(request.metadata_index);
+    if known > context.index {
+        return invalid(&format!(
+            "the broker's directories know of entry {known} of the registries, which end at {}: the coordinators' data was \
+             restored from an older copy; bring the newer one back, or give the broker empty directories",
+            context.index
+        ));
+    }
+    let id = NodeId(request.broker_id);
+    if known > 0 && request.broker_id >= 0 && state.broker(id).is_none() {
+        return invalid(&format!(
+            "broker {id} was in this cluster, and is not any more: it was removed; give it empty directories and another id"
+        ));
     }
     Ok(())
 }
@@ -236,6 +280,12 @@ pub fn is_same_storage(stored: &BrokerRecord, request: &RegisterBrokerRequest) -
 fn classify(stored: &BrokerRecord, request: &RegisterBrokerRequest) -> Disks {
     let here = |id: &Bytes| request.log_dirs.iter().any(|dir| dir.dir_id == *id);
     if !stored.log_dir_ids.iter().all(here) && !mutant!("wiped-check") {
+        return Disks::Wiped;
+    }
+    // Somebody else has served as this broker since: these are a copy of its directories. A life that was registered and never
+    // let in may not have heard of it, and nobody counted on what it wrote.
+    let is_behind = |dir: &LogDir| dir.last_broker_epoch.is_some_and(|last| last < stored.served_epoch);
+    if request.log_dirs.iter().any(|dir| stored.log_dir_ids.contains(&dir.dir_id) && is_behind(dir)) {
         return Disks::Wiped;
     }
     let rebooted = request.boot_id != stored.boot_id;

@@ -11,9 +11,10 @@ use super::{Outcome, error};
 pub const VERSION: &str = "thalweg.version";
 
 /// The highest level of [`VERSION`] that this program knows.
-pub const LEVEL: u32 = 1;
+pub const LEVEL: u32 = 2;
 
-/// The level at which a command became part of the language.
+/// The level at which a command became part of the language. Level 2 also gave registrations what tells copies of a directory
+/// from the directory (`process_id`, `last_broker_epoch`, `metadata_index`).
 pub fn level_of(kind: &Kind) -> u32 {
     match kind {
         Kind::InitCluster(_) => 0,

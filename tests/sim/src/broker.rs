@@ -34,6 +34,8 @@ pub struct Disk {
     /// The broker epoch of a clean stop.
     clean: Option<i64>,
     io_error: bool,
+    /// The last registration, durably (B2).
+    registered: Option<i64>,
     pub logs: Vec<SimLog>,
     /// The next sync fails.
     pub is_failing: bool,
@@ -91,6 +93,7 @@ impl Broker {
             boot: rng.next_u64(),
             clean: None,
             io_error: false,
+            registered: None,
             logs: vec![SimLog::default(); plan.partition_count],
             is_failing: false,
             slowness: 0,
@@ -124,6 +127,7 @@ impl Broker {
         self.disk.incarnation = 0;
         self.disk.clean = None;
         self.disk.io_error = false;
+        self.disk.registered = None;
         self.disk.logs.iter_mut().for_each(|log| *log = SimLog::default());
         self.raise_doubt(true);
     }
@@ -149,11 +153,13 @@ impl Broker {
             broker_id: self.id.0,
             incarnation: self.disk.incarnation,
             boot_id: self.disk.boot.to_string(),
+            process_id: self.next_life.to_be_bytes().to_vec().into(),
             log_dirs: vec![v1::LogDir {
                 dir_id: self.disk.dir_id.to_vec().into(),
                 clean: self.disk.clean.is_some(),
                 clean_broker_epoch: self.disk.clean.unwrap_or(-1),
                 io_error: self.disk.io_error,
+                last_broker_epoch: self.disk.registered,
             }],
             endpoints: vec![v1::Endpoint { listener: "L".into(), host: "h".into(), port: 1, ..Default::default() }],
             ..v1::RegisterBrokerRequest::default()
@@ -304,6 +310,7 @@ impl World {
         process.lease.registered(BrokerEpoch(answer.broker_epoch));
         process.registered_index = Some(answer.index);
         this.disk.io_error = false;
+        this.disk.registered = Some(answer.broker_epoch);
         if !process.is_caught_up {
             self.catch_up(broker);
         }

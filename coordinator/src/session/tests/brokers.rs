@@ -120,7 +120,7 @@ fn another_process_is_refused_while_the_first_lives_but_the_same_storage_is_not(
     assert!(next.broker_epoch > one.broker_epoch);
     let stale = leader.beat(one);
     assert_eq!((code(&stale.error), stale.fenced), (77, true));
-    assert_eq!(code(&leader.register(registration(1, 1)).error), 101, "an older life");
+    assert_eq!(code(&leader.register(registration(1, 1)).error), 119, "an older life");
     let known = beat(&next);
     assert!(!leader.beat(known).fenced);
     assert_eq!(code(&leader.register(RegisterBrokerRequest { incarnation: 3, ..stranger.clone() }).error), 101);

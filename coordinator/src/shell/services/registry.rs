@@ -56,10 +56,12 @@ impl Registry for Services {
 
     async fn feed(&self, request: Request<FeedRequest>) -> Result<Response<Self::FeedStream>, Status> {
         self.barrier().await?;
+        let FeedRequest { from_index, cluster_id, .. } = request.into_inner();
         let subscription = {
             let machine = self.shared.machine();
             let applied = machine.progress().next_index.saturating_sub(1);
-            self.shared.feed.subscribe(machine.state(), applied, request.into_inner().from_index)
+            check_past(machine.state().cluster_id().unwrap_or_default(), applied, &cluster_id, from_index)?;
+            self.shared.feed.subscribe(machine.state(), applied, from_index)
         };
         let items = stream::iter(subscription.start).chain(ReceiverStream::new(subscription.live));
         Ok(Response::new(Box::pin(items.map(Ok))))
@@ -96,4 +98,22 @@ impl Registry for Services {
         };
         Ok(Response::new(answer))
     }
+}
+
+/// Whether what a broker knows can be of these registries, of which all that was committed is applied. A broker that took an
+/// image of others, or of an older copy, would delete what is not in it.
+fn check_past(cluster: &str, applied: u64, brokers_cluster: &str, from_index: u64) -> Result<(), Status> {
+    if !brokers_cluster.is_empty() && brokers_cluster != cluster {
+        return Err(Status::failed_precondition(format!(
+            "the broker belongs to cluster {brokers_cluster}, the coordinators are those of cluster {cluster}; bring the \
+             coordinators' data back, or point the broker at its own cluster"
+        )));
+    }
+    if from_index > applied {
+        return Err(Status::failed_precondition(format!(
+            "the broker knows of entry {from_index} of the registries, which end at {applied}: the coordinators' data was \
+             restored from an older copy; bring the newer one back"
+        )));
+    }
+    Ok(())
 }
