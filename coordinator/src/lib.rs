@@ -1,9 +1,10 @@
 //! The coordinators: one Raft group that knows brokers, topics, partitions, configurations, groups and offsets.
 //!
-//! `registry` is the replicated, pure state; `session` the leader's pure, short-lived state; `shell` does the I/O.
+//! `registry` is the replicated, pure state; `planner` says, as pure, what should lie elsewhere; `session` the leader's pure, short-lived state; `shell` does the I/O.
 
 pub mod error;
 pub mod metrics;
+pub mod planner;
 pub mod registry;
 pub mod session;
 pub mod settings;
