@@ -14,7 +14,8 @@ use tokio::sync::{mpsc, watch};
 
 use crate::config::BrokerConfig;
 use crate::machine::clients::ClientKinds;
-use crate::machine::image::Image;
+use crate::machine::image::{ConfigScope, Image};
+use crate::machine::move_pace::MovePace;
 use crate::metrics::Metrics;
 use crate::shell::arrivals::Arrivals;
 use crate::shell::coordinators::Coordinators;
@@ -47,6 +48,8 @@ pub struct Services {
     pub worker_env: WorkerEnv,
     pub clients: SeenClients,
     pub arrivals: Arc<Arrivals>,
+    /// For all that replicas moved here copy.
+    pub move_pace: Mutex<MovePace>,
     workers: Workers,
     /// Until the task that sends them takes it.
     proposals: Mutex<Option<ProposalQueue>>,
@@ -66,6 +69,7 @@ impl Services {
         let lease = Arc::new(LeaseCell::default());
         let image = Arc::new(ArcSwap::from_pointee(Image::default()));
         let (proposals, queue) = mpsc::unbounded_channel();
+        let now = clock.mono();
         let env = WorkerEnv {
             clock: clock.clone(),
             flushers: Arc::clone(&flushers),
@@ -91,6 +95,7 @@ impl Services {
             worker_env: env,
             clients: SeenClients::default(),
             arrivals: Arc::default(),
+            move_pace: Mutex::new(MovePace::new(now, MOVE_RATE_FIRST)),
             workers,
             proposals: Mutex::new(Some(queue)),
             dirs: OnceLock::new(),
@@ -194,6 +199,15 @@ impl Services {
         }
     }
 
+    /// A number that may change while brokers run, as it holds for broker `node`: its own before that of all brokers before
+    /// what this one's file says.
+    pub fn running_number(&self, node: NodeId, name: &str) -> i64 {
+        let image = self.image();
+        let set = [ConfigScope::Broker(node), ConfigScope::BrokerDefault];
+        let set = set.iter().find_map(|scope| image.overrides(scope).get(name)?.parse().ok());
+        set.unwrap_or_else(|| self.config.properties.number(name))
+    }
+
     /// A topic's configuration on this broker.
     pub fn topic_config(&self, image: &Image, topic: &str) -> TopicConfig {
         image.topic_config(topic, self.node_id(), &self.config.properties.topic_defaults())
@@ -218,6 +232,8 @@ impl SeenClients {
     }
 }
 
+/// Bytes per second, until it has been seen how the disks take it.
+const MOVE_RATE_FIRST: u64 = 50 << 20;
 const APPLIED_WAIT: Duration = Duration::from_secs(10);
 /// Threads that may wait for a disk on behalf of consumers at a time.
 const COLD_READS_MAX: usize = 16;

@@ -151,6 +151,29 @@ fn isr() -> impl Strategy<Value = Kind> {
     })
 }
 
+/// Of topics, or of whichever partition `topic` falls on; see [`with_current_epochs`].
+fn moves() -> impl Strategy<Value = Kind> {
+    let replicas = || prop::collection::vec(1..5i32, 0..4);
+    let broker_id = || 1..5i32;
+    prop_oneof![
+        4 => (name(), 0..3i32, replicas(), any::<bool>(), any::<bool>()).prop_map(
+            |(topic, partition, replicas, cancel, fixed_replication_factor)| {
+                let partitions = vec![Reassignment { topic, partition, replicas, cancel }];
+                Kind::AlterReassignments(AlterReassignmentsRequest { partitions, fixed_replication_factor })
+            }
+        ),
+        2 => (any::<u8>(), replicas()).prop_map(|(pick, to)| {
+            let steps = vec![PlanStep { partition: i32::from(pick), to, ..PlanStep::default() }];
+            Kind::StartPlan(StartPlan { steps })
+        }),
+        1 => any::<bool>().prop_map(|cancel| Kind::EndPlan(EndPlan { id: 0, cancel })),
+        1 => (broker_id(), any::<Option<bool>>(), any::<Option<bool>>()).prop_map(|(broker_id, cordoned, draining)| {
+            Kind::MarkBroker(MarkBroker { broker_id, cordoned, draining })
+        }),
+        1 => broker_id().prop_map(|broker_id| Kind::UnregisterBroker(UnregisterBroker { broker_id })),
+    ]
+}
+
 fn kind() -> impl Strategy<Value = Kind> {
     let broker = (1..4i32, 0..200i64);
     prop_oneof![
@@ -167,6 +190,7 @@ fn kind() -> impl Strategy<Value = Kind> {
         4 => topics(),
         4 => groups(),
         3 => isr(),
+        3 => moves(),
     ]
 }
 
@@ -188,6 +212,18 @@ fn with_current_epochs(state: &State, kind: Kind) -> Kind {
         Kind::AllocateProducerIds(mut command) => {
             command.broker_epoch = current(command.broker_id, command.broker_epoch);
             Kind::AllocateProducerIds(command)
+        }
+        Kind::StartPlan(mut command) => {
+            for step in &mut command.steps {
+                let all: Vec<_> = state.partitions().collect();
+                let pick = usize::try_from(step.partition).unwrap_or(0) % all.len().max(1);
+                let Some((topic, index, partition)) = all.get(pick) else { continue };
+                step.topic = state.topic_name(*topic).unwrap_or_default().to_owned();
+                step.topic_id = topic.0.to_vec().into();
+                step.partition = *index;
+                step.from = partition.replicas.iter().map(|id| id.0).collect();
+            }
+            Kind::StartPlan(command)
         }
         Kind::AlterIsr(mut command) => {
             if let Some(wanted) = command.partitions.first_mut() {

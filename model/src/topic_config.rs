@@ -313,7 +313,19 @@ pub const KEYS: &[ConfigKey] = &[
     entry("file.delete.delay.ms", ConfigType::Long, "60000", "how long a deleted segment's file stays"),
     entry("flush.messages", ConfigType::Long, "9223372036854775807", "flush after this many records"),
     entry("flush.ms", ConfigType::Long, "5", "flush at the latest this long after the first unflushed record"),
+    entry(
+        "follower.replication.throttled.replicas",
+        ConfigType::List,
+        "",
+        "understood for Kafka's tools; whichever replicas are on their way in are held back, and no others",
+    ),
     entry("index.interval.bytes", ConfigType::Int, "4096", "bytes of log between two index entries"),
+    entry(
+        "leader.replication.throttled.replicas",
+        ConfigType::List,
+        "",
+        "understood for Kafka's tools; whichever replicas are on their way in are held back, and no others",
+    ),
     entry(
         "max.compaction.lag.ms",
         ConfigType::Long,

@@ -1,4 +1,4 @@
-//! A cluster of processes of our binary: one coordinator and brokers around it, on loopback.
+//! A cluster of processes of our binary: coordinators and brokers around them, on loopback.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -13,12 +13,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::calls::metadata;
+use crate::cli::Cli;
 use crate::node::{binary, free_addr};
 use crate::{Conn, ErrorCode};
 
 /// Dropped: every process is killed, and the directory removed unless the test failed.
 pub struct Cluster {
-    coordinator: Process,
+    coordinators: Vec<Process>,
     brokers: Vec<Process>,
     dir: Option<TempDir>,
 }
@@ -31,19 +32,35 @@ struct Process {
 }
 
 impl Cluster {
-    /// `properties` of every broker and the coordinator, as `key = value` lines of TOML.
+    /// One coordinator. `properties` of every node, as `key = value` lines of TOML.
     pub fn start(brokers: usize, properties: &[&str]) -> Cluster {
+        Cluster::start_with(1, brokers, properties)
+    }
+
+    /// Broker at position `n` has the id `n + 1`.
+    pub fn start_with(coordinators: usize, brokers: usize, properties: &[&str]) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let rpc = free_addr();
         let properties = format!("[properties]\n{}\n", properties.join("\n"));
-        let coordinator = format!("roles = ['coordinator']\n[coordinator]\nlisten = '{rpc}'\n");
-        let coordinator = Process::start(dir.path(), "coordinator", &rpc, &(coordinator + &properties));
+        let rpcs: Vec<String> = (0..coordinators).map(|_| free_addr()).collect();
+        let peers: Vec<String> = (1..).zip(&rpcs).map(|(id, rpc)| format!("'{id}@{rpc}'")).collect();
+        let peers = if coordinators == 1 { String::new() } else { format!("peers = [{}]\n", peers.join(", ")) };
+        let coordinator = |(id, rpc): (usize, &String)| {
+            let config = format!("roles = ['coordinator']\n[coordinator]\nid = {id}\nlisten = '{rpc}'\n{peers}");
+            Process::begin(dir.path(), &format!("coordinator-{id}"), rpc, &(config + &properties))
+        };
+        // Several wait for each other.
+        let coordinators: Vec<_> = (1..).zip(&rpcs).map(coordinator).collect();
+        let coordinators = coordinators.into_iter().map(Starting::until_ready).collect();
+        let rpcs: Vec<String> = rpcs.iter().map(|rpc| format!("'{rpc}'")).collect();
+        let rpcs = rpcs.join(", ");
         let brokers = (0..brokers).map(|number| {
             let addr = free_addr();
-            let broker = format!("roles = ['broker']\n[broker]\nlisten = ['{addr}']\ncoordinators = ['{rpc}']\n");
-            Process::start(dir.path(), &format!("broker-{number}"), &addr, &(broker + &properties))
+            let id = number + 1;
+            let config =
+                format!("roles = ['broker']\n[broker]\nid = {id}\nlisten = ['{addr}']\ncoordinators = [{rpcs}]\n");
+            Process::begin(dir.path(), &format!("broker-{number}"), &addr, &(config + &properties)).until_ready()
         });
-        Cluster { brokers: brokers.collect(), coordinator, dir: Some(dir) }
+        Cluster { brokers: brokers.collect(), coordinators, dir: Some(dir) }
     }
 
     /// As clients are given it.
@@ -101,6 +118,26 @@ impl Cluster {
         self.brokers[broker].stop()
     }
 
+    /// SIGKILL to whichever coordinator leads, by `thalweg coordinator list`; its position.
+    pub fn kill_leading_coordinator(&mut self) -> usize {
+        let rpcs: Vec<&str> = self.coordinators.iter().map(|process| process.addr.as_str()).collect();
+        let listed = Cli::nowhere().json(&format!("coordinator list --coordinators {}", rpcs.join(",")));
+        let nodes = listed["coordinators"].as_array().expect("a list");
+        let leader = nodes.iter().find(|node| node["leader"] == true).expect("one leads");
+        let position = rpcs.iter().position(|rpc| leader["address"] == *rpc).expect("it is one of ours");
+        self.coordinators[position].kill();
+        position
+    }
+
+    pub fn restart_coordinator(&mut self, position: usize) {
+        self.coordinators[position].restart();
+    }
+
+    /// Whether the broker's disk holds partition 0 of `topic`.
+    pub fn has_log(&self, broker: usize, topic: &str) -> bool {
+        self.brokers[broker].config.with_extension("").join(format!("logs/{topic}-0")).exists()
+    }
+
     /// After [`Cluster::kill`] or [`Cluster::stop`]: again, over the same directory, until it serves.
     pub fn restart(&mut self, broker: usize) {
         self.brokers[broker].restart();
@@ -114,9 +151,22 @@ impl Cluster {
     }
 }
 
+/// A node that has not said `ready` yet.
+struct Starting {
+    child: Child,
+    config: PathBuf,
+    addr: String,
+}
+
+impl Starting {
+    fn until_ready(self) -> Process {
+        Process { child: until_ready(self.child, &self.config), config: self.config, addr: self.addr }
+    }
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for process in self.brokers.iter_mut().chain([&mut self.coordinator]) {
+        for process in self.brokers.iter_mut().chain(&mut self.coordinators) {
             process.kill();
         }
         if thread::panicking()
@@ -128,13 +178,12 @@ impl Drop for Cluster {
 }
 
 impl Process {
-    fn start(dir: &Path, name: &str, addr: &str, config: &str) -> Process {
+    fn begin(dir: &Path, name: &str, addr: &str, config: &str) -> Starting {
         let path = dir.join(format!("{name}.toml"));
         let data_dir = path.with_extension("");
         let whole = format!("data_dir = '{}'\n{config}[http]\nlisten = '{}'\n", data_dir.display(), free_addr());
         fs::write(&path, whole).expect("a configuration file");
-        let child = spawn(&path);
-        Process { child, config: path, addr: addr.to_owned() }
+        Starting { child: spawn(&path), config: path, addr: addr.to_owned() }
     }
 
     fn kill(&mut self) {
@@ -150,7 +199,7 @@ impl Process {
     }
 
     fn restart(&mut self) {
-        self.child = spawn(&self.config);
+        self.child = until_ready(spawn(&self.config), &self.config);
     }
 }
 
@@ -165,18 +214,21 @@ pub fn kcat(args: &[&str]) -> Option<Command> {
     Some(kcat)
 }
 
-/// Returns once the node said `ready`.
 fn spawn(config: &Path) -> Child {
     let log = config.with_extension("log");
     let log_file = File::options().create(true).append(true).open(&log).expect("a log file");
-    let mut child = Command::new(binary())
+    Command::new(binary())
         .args(["start", "--config"])
         .arg(config)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log_file)
         .spawn()
-        .expect("the binary starts");
+        .expect("the binary starts")
+}
+
+/// Returns once the node said `ready`.
+fn until_ready(mut child: Child, config: &Path) -> Child {
     let lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
     let (ready, wait) = mpsc::channel();
     // Reads on after `ready`: a full pipe would stop the node.
@@ -190,7 +242,7 @@ fn spawn(config: &Path) -> Child {
     if wait.recv_timeout(DEADLINE).is_err() {
         let _ = child.kill();
         let _ = child.wait();
-        panic!("a node is not ready:\n{}", fs::read_to_string(&log).unwrap_or_default());
+        panic!("a node is not ready:\n{}", fs::read_to_string(config.with_extension("log")).unwrap_or_default());
     }
     child
 }

@@ -107,10 +107,10 @@ apis! {
     36 SaslAuthenticate known 0..=2, flexible 2;
     37 CreatePartitions known 0..=3, flexible 2, served 0..=3;
     42 DeleteGroups known 0..=3, flexible 2, served 0..=2;
-    43 ElectLeaders known 0..=2, flexible 2;
+    43 ElectLeaders known 0..=2, flexible 2, served 0..=2;
     44 IncrementalAlterConfigs known 0..=1, flexible 1, served 0..=1;
-    45 AlterPartitionReassignments known 0..=1, flexible 0;
-    46 ListPartitionReassignments known 0..=0, flexible 0;
+    45 AlterPartitionReassignments known 0..=1, flexible 0, served 0..=1;
+    46 ListPartitionReassignments known 0..=0, flexible 0, served 0..=0;
     47 OffsetDelete known 0..=0, flexible i16::MAX, served 0..=0;
     57 UpdateFeatures known 0..=2, flexible 0;
     60 DescribeCluster known 0..=2, flexible 0, served 0..=2;

@@ -10,6 +10,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 use tracing::warn;
 
+use super::group_gateway::code_and_message;
 use crate::services::Services;
 
 /// Why a change is not made: the code and a sentence for people.
@@ -41,6 +42,41 @@ pub async fn create_partitions(
     let response = call(services, request, send).await?;
     services.applied(response.index).await;
     Ok(response.topics)
+}
+
+/// Begins, redirects and calls off moves; answers in the order of the request, when this broker knows of it.
+///
+/// # Errors
+/// As [`alter_configs`]; of the cluster: it does not know moves yet (35).
+pub async fn alter_reassignments(
+    services: &Services,
+    request: v1::AlterReassignmentsRequest,
+) -> Result<Vec<v1::ReassignedPartition>, Refusal> {
+    let send = |mut admin: AdminClient<Channel>, request| async move { admin.alter_reassignments(request).await };
+    let response = call(services, request, send).await?;
+    refused(response.error.as_ref())?;
+    services.applied(response.index).await;
+    Ok(response.partitions)
+}
+
+/// Elects leaders; answers when this broker knows of it.
+///
+/// # Errors
+/// As [`alter_configs`]; there is no such kind of election (42).
+pub async fn elect_leaders(
+    services: &Services,
+    request: v1::ElectLeadersRequest,
+) -> Result<Vec<v1::ElectedPartition>, Refusal> {
+    let send = |mut admin: AdminClient<Channel>, request| async move { admin.elect_leaders(request).await };
+    let response = call(services, request, send).await?;
+    refused(response.error.as_ref())?;
+    services.applied(response.index).await;
+    Ok(response.partitions)
+}
+
+fn refused(error: Option<&v1::KafkaError>) -> Result<(), Refusal> {
+    let (code, message) = code_and_message(error);
+    if code.is_error() { Err((code, message.unwrap_or_default())) } else { Ok(()) }
 }
 
 async fn call<Q, A, F, Fut>(services: &Services, request: Q, send: F) -> Result<A, Refusal>

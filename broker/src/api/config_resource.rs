@@ -35,7 +35,7 @@ pub fn check_broker_value(key: &str, value: Option<&str>) -> Result<(), Refusal>
         let error = PropertyError::UnknownKey { key: key.to_owned(), nearest };
         return Err((ErrorCode::InvalidConfig, error.to_string()));
     };
-    if !matches!(property.scope, Scope::TopicDefault(_)) {
+    if !matches!(property.scope, Scope::TopicDefault(_) | Scope::Running) {
         let message = format!("{key} cannot be changed while the broker runs; set it in its configuration file");
         return Err((ErrorCode::InvalidRequest, message));
     }
@@ -89,9 +89,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn brokers_take_defaults_of_topics_and_nothing_else() {
+    fn brokers_take_defaults_of_topics_and_what_may_change_while_they_run() {
         assert_eq!(check_broker_value("log.retention.ms", Some("5")), Ok(()));
         assert_eq!(check_broker_value("log.retention.ms", None), Ok(()));
+        assert_eq!(check_broker_value("follower.replication.throttled.rate", Some("5")), Ok(()));
         let code = |key, value| check_broker_value(key, Some(value)).unwrap_err().0;
         assert_eq!(code("log.retention.ms", "never"), ErrorCode::InvalidConfig);
         assert_eq!(code("max.connections", "5"), ErrorCode::InvalidRequest);

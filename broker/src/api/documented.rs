@@ -54,6 +54,7 @@ fn the_table_of_properties_has_every_one_with_its_default_and_meaning() {
     let expected = settable.map(|property| {
         let scope = match property.scope {
             Scope::Broker | Scope::Shown => "broker".to_owned(),
+            Scope::Running => "running broker".to_owned(),
             Scope::Coordinator => "coordinator".to_owned(),
             Scope::TopicDefault(key) => format!("topics: `{key}"),
         };

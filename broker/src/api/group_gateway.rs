@@ -58,8 +58,15 @@ mod tests {
     use thalweg_model::BrokerEpoch;
 
     fn brokers(ids: impl IntoIterator<Item = i32>) -> Image {
-        let broker =
-            BrokerImage { epoch: BrokerEpoch(1), endpoints: vec![], rack: None, fenced: false, shutting_down: false };
+        let broker = BrokerImage {
+            epoch: BrokerEpoch(1),
+            endpoints: vec![],
+            rack: None,
+            fenced: false,
+            shutting_down: false,
+            cordoned: false,
+            draining: false,
+        };
         let brokers: BTreeMap<_, _> = ids.into_iter().map(|id| (NodeId(id), broker.clone())).collect();
         let mut image = testing::image(&[]);
         image.brokers = Arc::new(brokers);

@@ -5,6 +5,7 @@
 
 mod admin_calls;
 pub mod alter_configs;
+pub mod alter_partition_reassignments;
 pub mod api_versions;
 mod authorized_operations;
 mod config_resource;
@@ -22,6 +23,7 @@ pub mod describe_producers;
 pub mod describe_topic_partitions;
 #[cfg(test)]
 mod documented;
+pub mod elect_leaders;
 pub mod error_map;
 pub mod fetch;
 pub mod find_coordinator;
@@ -36,6 +38,7 @@ pub mod leave_group;
 pub mod list_config_resources;
 pub mod list_groups;
 pub mod list_offsets;
+pub mod list_partition_reassignments;
 pub mod metadata;
 pub mod offset_commit;
 pub mod offset_delete;
@@ -107,6 +110,9 @@ handlers! {
     AlterConfigs => alter_configs(AlterConfigsRequest);
     CreatePartitions => create_partitions(CreatePartitionsRequest);
     DeleteGroups => delete_groups(DeleteGroupsRequest);
+    ElectLeaders => elect_leaders(ElectLeadersRequest);
+    AlterPartitionReassignments => alter_partition_reassignments(AlterPartitionReassignmentsRequest);
+    ListPartitionReassignments => list_partition_reassignments(ListPartitionReassignmentsRequest);
     IncrementalAlterConfigs => incremental_alter_configs(IncrementalAlterConfigsRequest);
     OffsetDelete => offset_delete(OffsetDeleteRequest);
     DescribeLogDirs => describe_log_dirs(DescribeLogDirsRequest);

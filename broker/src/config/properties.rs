@@ -10,6 +10,8 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     Broker,
+    /// Read by brokers, and changed while they run.
+    Running,
     Coordinator,
     /// The default of this topic key for topics that do not set it themselves.
     TopicDefault(&'static str),
@@ -137,7 +139,7 @@ pub fn property(name: &str) -> Option<&'static Property> {
 pub fn topic_key(name: &str) -> Option<&'static str> {
     match property(name)?.scope {
         Scope::TopicDefault(key) => Some(key),
-        Scope::Broker | Scope::Coordinator | Scope::Shown => None,
+        Scope::Broker | Scope::Running | Scope::Coordinator | Scope::Shown => None,
     }
 }
 
@@ -243,7 +245,7 @@ const fn other(
 }
 
 use ConfigType::{Boolean, Double, Int, List, Long, String as Text};
-use Scope::{Broker, Coordinator, Shown, TopicDefault};
+use Scope::{Broker, Coordinator, Running, Shown, TopicDefault};
 
 /// Every property, in the order of names. Kafka's (4.4) but for `log.durability`, `log.dir.reserve.bytes`.
 #[rustfmt::skip]
@@ -258,10 +260,12 @@ pub const PROPERTIES: &[Property] = &[
     number("connections.max.idle.ms", Long, "600000", 1, Broker, "a connection without traffic is closed after this long"),
     number("default.replication.factor", Int, "1", 1, Coordinator, "replicas of a topic whose creator does not say"),
     number("fetch.max.bytes", Int, "57671680", 1_024, Broker, "the most one fetch answers, whatever the client asks"),
+    number("follower.replication.throttled.rate", Long, "52428800", 1, Running, "bytes per second that replicas moved to this broker may copy, all together; in-sync replicas are never held back"),
     number("group.initial.rebalance.delay.ms", Int, "3000", 0, Coordinator, "how long an empty group waits for more members before its first rebalance"),
     number("group.max.session.timeout.ms", Int, "1800000", 1, Coordinator, "the longest session timeout a member may ask for"),
     number("group.max.size", Int, "2147483647", 1, Coordinator, "the most members of a group"),
     number("group.min.session.timeout.ms", Int, "6000", 1, Coordinator, "the shortest session timeout a member may ask for"),
+    number("leader.replication.throttled.rate", Long, "9223372036854775807", 1, Running, "bytes per second that each broker may copy from this one for replicas moved there"),
     other("listeners", List, "", Shown, "the addresses that the broker listens on"),
     number("log.cleaner.delete.retention.ms", Long, "86400000", 0, TopicDefault("delete.retention.ms"), "how long compaction keeps a tombstone"),
     number("log.cleaner.max.compaction.lag.ms", Long, "9223372036854775807", 1, TopicDefault("max.compaction.lag.ms"), "the longest that a record stays uncompacted"),
@@ -303,6 +307,7 @@ pub const PROPERTIES: &[Property] = &[
     number("producer.id.expiration.ms", Int, "86400000", 1, Broker, "an idle producer's sequence state is kept this long"),
     number("queued.max.request.bytes", Long, "134217728", 1_048_576, Broker, "bytes of all requests under way; more are not read from their sockets"),
     number("queued.max.requests", Int, "500", 1, Broker, "produce requests that wait for one worker thread"),
+    number("replica.alter.log.dirs.io.max.bytes.per.second", Long, "9223372036854775807", 1, Running, "understood for Kafka's tools; replicas do not move between the directories of a broker"),
     number("replica.fetch.backoff.ms", Int, "1000", 1, Broker, "the longest that a follower leaves a partition alone that its leader cannot serve"),
     number("replica.fetch.max.bytes", Int, "1048576", 1_024, Broker, "bytes that a follower asks for per partition at a time"),
     number("replica.fetch.response.max.bytes", Int, "10485760", 1_024, Broker, "bytes that a follower asks for per fetch"),
@@ -329,6 +334,11 @@ mod tests {
     #[test]
     fn every_topic_key_has_a_broker_default_of_the_same_value() {
         for key in topic_config::KEYS {
+            // Replicas of one topic, so nothing that all topics could have.
+            if key.name.ends_with("replication.throttled.replicas") {
+                assert!(default_of_topic_key(key.name).is_none());
+                continue;
+            }
             let property = default_of_topic_key(key.name).unwrap_or_else(|| panic!("{} has no default", key.name));
             assert_eq!(property.default, key.default, "{}", key.name);
         }

@@ -68,6 +68,8 @@ mod tests {
             rack: None,
             fenced: false,
             shutting_down: false,
+            cordoned: false,
+            draining: false,
         };
         let arrival = Arrival { listener, from: &[from.parse().unwrap()], to: &[to.parse().unwrap()] };
         arrival.choose(&broker).map(|endpoint| endpoint.host.clone())

@@ -25,6 +25,8 @@ pub struct Image {
     pub(crate) names: Arc<BTreeMap<TopicId, TopicName>>,
     pub(crate) configs: Arc<BTreeMap<ConfigScope, BTreeMap<String, String>>>,
     pub features: Arc<BTreeMap<String, u32>>,
+    /// Moves under way that belong together.
+    pub plan: Option<Arc<v1::PlanRecord>>,
 }
 
 /// A registered broker.
@@ -35,6 +37,10 @@ pub struct BrokerImage {
     pub rack: Option<String>,
     pub fenced: bool,
     pub shutting_down: bool,
+    /// Is given no replicas.
+    pub cordoned: bool,
+    /// Is to hold nothing.
+    pub draining: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +76,10 @@ pub struct PartitionImage {
     pub leader: Option<NodeId>,
     pub leader_epoch: LeaderEpoch,
     pub partition_epoch: PartitionEpoch,
+    /// Of `replicas`: on their way in (KIP-455).
+    pub adding: Vec<NodeId>,
+    /// Of `replicas`: to go once those are in sync.
+    pub removing: Vec<NodeId>,
     pub recovering: bool,
 }
 
@@ -92,6 +102,19 @@ pub struct Changes {
     /// Topics whose configuration may differ.
     pub configs: BTreeSet<TopicName>,
     pub brokers: bool,
+}
+
+impl PartitionImage {
+    /// Whether replicas are on their way in or out.
+    pub fn is_moving(&self) -> bool {
+        !self.adding.is_empty() || !self.removing.is_empty()
+    }
+
+    /// The number of replicas that `min.insync.replicas` is held against: without those that a move only has meanwhile. The
+    /// coordinator counts the same.
+    pub fn factor(&self) -> usize {
+        self.replicas.len() - self.adding.len().max(self.removing.len()).min(self.replicas.len().saturating_sub(1))
+    }
 }
 
 impl Image {
@@ -207,6 +230,8 @@ impl ImageBuilder {
             Kind::TopicRemoved(topic) => self.topic_removed(topic, changes),
             Kind::Partition(partition) => self.partition(partition, changes),
             Kind::Config(config) => self.config(config, changes),
+            Kind::Plan(plan) => self.image.plan = Some(Arc::new(plan.clone())),
+            Kind::PlanRemoved(removed) => drop(self.image.plan.take_if(|plan| plan.id == removed.id)),
             Kind::ProducerIds(_)
             | Kind::Group(_)
             | Kind::GroupRemoved(_)
@@ -328,6 +353,8 @@ fn broker_image(broker: &v1::BrokerRecord) -> BrokerImage {
         rack: broker.rack.clone(),
         fenced: broker.fenced,
         shutting_down: broker.shutting_down,
+        cordoned: broker.cordoned,
+        draining: broker.draining,
     }
 }
 
@@ -341,6 +368,8 @@ fn partition_image(partition: &v1::PartitionRecord) -> PartitionImage {
         leader: (partition.leader >= 0).then_some(NodeId(partition.leader)),
         leader_epoch: LeaderEpoch(partition.leader_epoch),
         partition_epoch: PartitionEpoch(partition.partition_epoch),
+        adding: nodes(&partition.adding),
+        removing: nodes(&partition.removing),
         recovering: partition.recovering,
     }
 }

@@ -18,6 +18,8 @@ pub struct Leader {
     /// Log end offset when the epoch was taken (LESO).
     epoch_start_offset: Offset,
     replicas: Vec<NodeId>,
+    /// See [`PartitionImage::factor`].
+    factor: usize,
     isr: Isr,
     /// Invariant: of replicas only, never the leader itself.
     followers: BTreeMap<NodeId, Progress>,
@@ -87,6 +89,7 @@ impl Leader {
             epoch: registration.leader_epoch,
             epoch_start_offset: log_end_offset,
             replicas: Vec::new(),
+            factor: 1,
             isr: Isr::new(registration.isr.iter().copied(), registration.partition_epoch),
             followers: BTreeMap::new(),
             min_insync_replicas,
@@ -112,9 +115,9 @@ impl Leader {
         self.min_insync_replicas = count;
     }
 
-    /// `min.insync.replicas` beyond the number of replicas counts as that number, as it does at the coordinator.
+    /// `min.insync.replicas` beyond the number of replicas, moves left out, counts as that number, as at the coordinator.
     pub fn min_isr(&self) -> usize {
-        self.min_insync_replicas.clamp(1, self.replicas.len().max(1))
+        self.min_insync_replicas.clamp(1, self.factor.max(1))
     }
 
     /// Whether acks=all may be taken on (L2).
@@ -296,6 +299,7 @@ impl Leader {
         now: MonoTime,
     ) {
         self.replicas.clone_from(&registration.replicas);
+        self.factor = registration.factor();
         self.followers.retain(|id, _| registration.replicas.contains(id));
         for id in registration.isr.iter().filter(|id| **id != self.node && !before.contains(id)) {
             let fresh = Progress { fetched: None, caught_up_at: now, mark: (log_end_offset, now) };

@@ -32,5 +32,6 @@ pub mod image;
 pub mod isr;
 pub mod leader;
 pub mod lease;
+pub mod move_pace;
 pub mod replica;
 pub mod waiters;

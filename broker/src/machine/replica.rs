@@ -69,8 +69,9 @@ pub enum Change {
     Nothing,
     /// The same role in the same epoch; ISR or replicas may differ.
     News,
-    /// Record durably that the epoch begins at the log's end (L1).
-    Leads(LeaderEpoch),
+    /// Record durably that the epoch begins at the log's end (L1). `goes_on`: it led up to now, so nobody has cut its log, and
+    /// whoever waits for a record to be committed still waits for that very record.
+    Leads { epoch: LeaderEpoch, goes_on: bool },
     /// Forget epochs that have no records (F1), then fetch.
     Follows { leader: NodeId, epoch: LeaderEpoch },
     /// Serve nothing.
@@ -160,9 +161,10 @@ impl Replica {
         let min_isr = self.settings.min_insync_replicas;
         match registration.leader.filter(|_| registration.replicas.contains(&self.node)) {
             Some(leader) if leader == self.node => {
+                let goes_on = self.leader().is_some();
                 let leader = Leader::new(self.node, registration, self.log_end_offset, min_isr, now);
                 self.role = Role::Leader(leader);
-                Change::Leads(news.0)
+                Change::Leads { epoch: news.0, goes_on }
             }
             Some(leader) => {
                 self.role = Role::Follower(Follower::new(leader, news.0));

@@ -7,7 +7,7 @@
 mod entries;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -30,6 +30,7 @@ use super::partitions::Partition;
 use super::peer::{Peer, PeerError};
 use super::unreachable;
 use crate::machine::follower::{EpochEnd, FetchAnswer, FetchId, FetchPosition};
+use crate::machine::move_pace::{Limit, MovePace};
 use crate::services::Services;
 
 /// The fetchers of this broker, one per leader that it has ever followed.
@@ -86,6 +87,8 @@ struct Fetcher {
     next_request: u64,
     /// Until when the next request waits for flushes under way, so that it can report them.
     hold: Option<Instant>,
+    /// For what replicas moved here copy from this leader.
+    pace: MovePace,
     is_failing: bool,
 }
 
@@ -181,7 +184,6 @@ impl Fetcher {
     ) -> Fetcher {
         Fetcher {
             leader,
-            services,
             link,
             events,
             entries: Entries::default(),
@@ -190,7 +192,9 @@ impl Fetcher {
             in_flight: VecDeque::new(),
             next_request: 0,
             hold: None,
+            pace: MovePace::new(services.clock.mono(), u64::MAX),
             is_failing: false,
+            services,
         }
     }
 
@@ -265,6 +269,9 @@ impl Fetcher {
             Event::Done(number, next) => {
                 let wait_max = self.services.config.properties.millis("replica.fetch.backoff.ms");
                 self.entries.done(number, next, wait_max);
+                if let Some(wait) = self.entries.take_owed(number) {
+                    self.entries.put_off(number, wait);
+                }
             }
         }
     }
@@ -314,6 +321,8 @@ impl Fetcher {
         let is_first = self.session_epoch == 0;
         let mut topics: BTreeMap<_, Vec<FetchPartition>> = BTreeMap::new();
         for (partition, position) in self.entries.take_asked(number, is_first) {
+            // Small pieces, so that what in-sync replicas copy does not stand behind them in one answer.
+            let bytes_max = if partition.is_arriving() { bytes_max.min(MOVE_BYTES_MAX) } else { bytes_max };
             let asked = fetch_partition(partition.index, &position, bytes_max);
             topics.entry(partition.topic_id.0).or_default().push(asked);
         }
@@ -357,9 +366,15 @@ impl Fetcher {
         let mut bytes = 0;
         for topic in response.responses {
             for data in topic.partitions {
-                bytes += data.records.as_ref().map_or(0, Bytes::len);
+                let here = data.records.as_ref().map_or(0, Bytes::len);
+                bytes += here;
                 let key = (topic.topic_id, PartitionIndex(data.partition_index));
                 if let Some((partition, id, position)) = self.entries.answered(key, sent.request) {
+                    if partition.is_arriving()
+                        && let Some(wait) = self.moved(here)
+                    {
+                        self.entries.owes(partition.number, wait);
+                    }
                     self.hand_over(partition, id, position, data);
                 }
             }
@@ -369,6 +384,22 @@ impl Fetcher {
         let is_full = bytes >= self.services.config.properties.size("replica.fetch.max.bytes") / 2;
         self.hold = (bytes > 0 && !is_full).then(|| Instant::now() + HOLD_MAX);
         Ok(())
+    }
+
+    /// Takes note of what a replica on its way in has copied; how long it is to leave off.
+    fn moved(&mut self, bytes: usize) -> Option<Duration> {
+        let (services, now) = (&self.services, self.services.clock.mono());
+        services.metrics.moved_bytes.inc_by(bytes as u64);
+        let is_strained = services.flushers.oldest_seconds() > STRAIN_SECONDS;
+        let limit = |node, name| {
+            let rate_max = u64::try_from(services.running_number(node, name)).unwrap_or(1);
+            Limit { rate_max, is_strained }
+        };
+        let ours = limit(services.node_id(), "follower.replication.throttled.rate");
+        let theirs = limit(self.leader, "leader.replication.throttled.rate");
+        let here = services.move_pace.lock().unwrap_or_else(PoisonError::into_inner).copied(now, bytes as u64, ours);
+        let there = self.pace.copied(now, bytes as u64, theirs);
+        here.max(there)
     }
 
     fn hand_over(&mut self, partition: Arc<Partition>, id: FetchId, position: FetchPosition, data: PartitionData) {
@@ -484,5 +515,9 @@ const CLIENT_ID: &str = "thalweg-follower";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const BACKOFF_FIRST: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
+/// Of a partition that is moved here, at a time.
+const MOVE_BYTES_MAX: i32 = 256 << 10;
+/// A sync that takes longer is a sign that the disks have enough to do.
+const STRAIN_SECONDS: f64 = 0.1;
 /// A sync that takes longer is reported on its own.
 const HOLD_MAX: Duration = Duration::from_millis(5);

@@ -169,7 +169,12 @@ fn measure(services: &Arc<Services>, dirs: &Arc<Dirs>) {
     let image = services.image();
     metrics.partitions_under_replicated.set(count(&|partition| {
         let registered = image.partition(partition.topic.as_str(), partition.index);
-        partition.leader_epoch().is_some() && registered.is_some_and(|found| found.isr.len() < found.replicas.len())
+        partition.leader_epoch().is_some()
+            && registered.is_some_and(|found| found.isr.len() < found.replicas.len() - found.adding.len())
+    }));
+    metrics.partitions_moving.set(count(&|partition| {
+        let registered = image.partition(partition.topic.as_str(), partition.index);
+        partition.leader_epoch().is_some() && registered.is_some_and(|found| found.is_moving())
     }));
     drop(image);
     let bytes: u64 = all.iter().map(|partition| partition.view().size_bytes()).sum();

@@ -268,12 +268,16 @@ impl Owner {
     /// `link`: to the fetcher of the leader that it names, if that is another broker.
     pub fn registered(&mut self, registration: &PartitionImage, link: Option<FetchLink>) {
         let now = self.env.clock.mono();
+        let node = self.replica.node();
+        let is_arriving = registration.adding.contains(&node) && !registration.isr.contains(&node);
         match self.replica.registered(now, registration) {
             Change::Nothing => return,
             Change::News => {}
-            Change::Leads(epoch) => {
+            Change::Leads { epoch, goes_on } => {
                 self.unfollow();
-                self.fail_waiters(ErrorCode::NotLeaderOrFollower);
+                if !goes_on {
+                    self.fail_waiters(ErrorCode::NotLeaderOrFollower);
+                }
                 if let Err(error) = self.log.begin_epoch(epoch) {
                     error!(tp = %self.partition.tp(), %error, "the leader epoch cannot be stored");
                     self.fail();
@@ -296,6 +300,7 @@ impl Owner {
                 self.fail_waiters(ErrorCode::NotLeaderOrFollower);
             }
         }
+        self.partition.publish_arriving(is_arriving);
         self.publish_leader();
         if self.replica.leader().is_some_and(|leader| !leader.has_min_isr()) {
             // The records stay and may still commit; who waits is told what is known.

@@ -34,6 +34,8 @@ pub struct Partition {
     knows_latest: AtomicBool,
     has_min_isr: AtomicBool,
     offline: AtomicBool,
+    /// On its way in: not in sync yet, and nobody waits for what it copies.
+    is_arriving: AtomicBool,
     /// Consumers that wait for the visible end to move.
     pub waiters: FetchWaiters,
     /// Followers; told also when the log grows.
@@ -95,6 +97,7 @@ impl Partition {
             knows_latest: AtomicBool::new(false),
             has_min_isr: AtomicBool::new(false),
             offline: AtomicBool::new(false),
+            is_arriving: AtomicBool::new(false),
             waiters: FetchWaiters::default(),
             followers: Interests::default(),
             replica_lag: AtomicI64::new(0),
@@ -121,6 +124,11 @@ impl Partition {
 
     pub fn is_offline(&self) -> bool {
         self.offline.load(Ordering::Acquire)
+    }
+
+    /// Whether a move brings this replica here and it is not in sync yet.
+    pub fn is_arriving(&self) -> bool {
+        self.is_arriving.load(Ordering::Acquire)
     }
 
     pub fn has_min_isr(&self) -> bool {
@@ -199,6 +207,10 @@ impl Partition {
         self.has_min_isr.store(has_min_isr, Ordering::Release);
         self.knows_latest.store(knows_latest, Ordering::Release);
         self.leader_epoch.store(epoch.unwrap_or(LeaderEpoch::NONE).0, Ordering::Release);
+    }
+
+    pub(super) fn publish_arriving(&self, is_arriving: bool) {
+        self.is_arriving.store(is_arriving, Ordering::Release);
     }
 
     pub(super) fn publish_offline(&self) {

@@ -85,7 +85,7 @@ impl Reconciler {
             self.register(image, all).await;
         }
         if std::mem::take(&mut self.is_first) {
-            self.set_aside_unknown().await;
+            self.clear_unclaimed(image).await;
         }
     }
 
@@ -205,13 +205,34 @@ impl Reconciler {
         }
     }
 
-    /// Logs that no topic claims: of a topic that was deleted while this broker was away, or of a lost coordinator.
-    async fn set_aside_unknown(&mut self) {
-        let found = std::mem::take(&mut self.found);
+    /// Logs that nobody claims. Those of partitions that were moved away while this broker was away go; those of no topic, which
+    /// was deleted meanwhile or belongs to a lost coordinator, are set aside.
+    async fn clear_unclaimed(&mut self, image: &Image) {
+        let node = self.services.node_id();
+        let is_current = image.index >= self.registered_at;
+        let was_moved = |found: &FoundLog| {
+            let tp = found.log.topic_partition();
+            let topic = image.topic_by_id(found.log.topic_id());
+            let registered = topic.and_then(|topic| topic.partitions.get(&tp.partition));
+            is_current && registered.is_some_and(|registered| !registered.replicas.contains(&node))
+        };
+        let (moved, found): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.found).into_values().flatten().partition(|found| was_moved(found));
+        let mut gone = Vec::new();
+        for FoundLog { dir, log } in moved {
+            let tp = log.topic_partition().clone();
+            info!(%tp, "the replica here was moved away while this broker was");
+            self.dirs.count(dir.path());
+            gone.push((dir.path().to_owned(), tp));
+            drop(log);
+        }
+        if !gone.is_empty() {
+            self.delete(gone).await;
+        }
         if found.is_empty() {
             return;
         }
-        let set_aside = tokio::task::spawn_blocking(move || found.into_values().flatten().for_each(set_aside));
+        let set_aside = tokio::task::spawn_blocking(move || found.into_iter().for_each(set_aside));
         // Cancelled only at shutdown.
         let _ = set_aside.await;
     }

@@ -5,6 +5,7 @@ mod group_offsets;
 mod groups;
 mod inspect;
 mod log_dirs;
+mod moves;
 mod topics;
 
 use std::time::Duration;
@@ -12,6 +13,7 @@ use std::time::Duration;
 pub use configs::{ConfigChange, ConfigEntry, ConfigResource, ConfigSource};
 pub use groups::{GroupDescription, GroupListing, GroupMember};
 pub use log_dirs::LogDir;
+pub use moves::Reassignment;
 pub use thalweg_wire::inspect as report;
 pub use topics::{NewTopic, TopicCreated};
 

@@ -74,6 +74,9 @@ pub fn register(state: &State, context: &Context, request: &RegisterBrokerReques
         boot_id: request.boot_id.clone(),
         process_id: request.process_id.clone(),
         served_epoch: stored.map_or(0, |stored| stored.served_epoch),
+        // An operator's word outlives the broker's lives.
+        cordoned: stored.is_some_and(|stored| stored.cordoned),
+        draining: stored.is_some_and(|stored| stored.draining),
     };
     let outcome = accepted(state, &broker);
     let mut records = vec![broker_record(broker)];
@@ -144,7 +147,7 @@ pub fn needs(state: &State, context: &Context, topic: TopicId, partition: &Parti
     !is_spared && may_come
 }
 
-/// What every partition is judged by. `min.insync.replicas` beyond the number of replicas counts as that number.
+/// What every partition is judged by. `min.insync.replicas` beyond [`Partition::factor`] counts as that number.
 pub fn rules<'a>(
     state: &State,
     context: &Context,
@@ -152,7 +155,7 @@ pub fn rules<'a>(
     partition: &Partition,
     is_eligible: &'a dyn Fn(NodeId) -> bool,
 ) -> Rules<'a> {
-    let min_isr = min_isr::bounded(min_isr::of_topic(state, context, topic), partition.replicas.len());
+    let min_isr = min_isr::bounded(min_isr::of_topic(state, context, topic), partition.factor());
     Rules { min_isr, is_eligible }
 }
 

@@ -96,7 +96,7 @@ fn keep_one_min_isr(
 /// Of the topic's partition that has the fewest replicas.
 fn replication_factor(state: &State, topic: &str) -> usize {
     let partitions = state.topic(topic).into_iter().flat_map(|topic| state.partitions_of(topic.id));
-    partitions.map(|(_, partition)| partition.replicas.len()).min().unwrap_or(0)
+    partitions.map(|(_, partition)| partition.factor()).min().unwrap_or(0)
 }
 
 fn resource(state: &State, request: &ConfigResource) -> Result<Resource, KafkaError> {

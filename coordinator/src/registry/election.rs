@@ -19,7 +19,9 @@ pub struct Partition {
     pub leader_epoch: LeaderEpoch,
     pub partition_epoch: PartitionEpoch,
     pub last_leader: Option<NodeId>,
+    /// On their way in. Invariant: of `replicas`; empty when nothing moves.
     pub adding: Vec<NodeId>,
+    /// To go once those are in sync. Invariant: of `replicas`, apart from `adding`.
     pub removing: Vec<NodeId>,
     /// The leader may lack acknowledged records and has not shrunk the damage yet.
     pub recovering: bool,
@@ -98,9 +100,55 @@ impl Partition {
         let mut next = self.clone();
         next.lost = sorted(self.lost.iter().chain(doubtful).copied());
         next.set_isr(isr, rules.min_isr);
-        next.elect(rules);
+        next.settle(rules);
         next.count_changes_since(self);
         Ok(next)
+    }
+
+    /// Whether replicas are on their way in or out.
+    pub fn is_moving(&self) -> bool {
+        !self.adding.is_empty() || !self.removing.is_empty()
+    }
+
+    /// The replicas that a move ends with; all of them when nothing moves.
+    pub fn target(&self) -> Vec<NodeId> {
+        apart(&self.replicas, &self.removing)
+    }
+
+    /// The replicas that a move began with; all of them when nothing moves.
+    pub fn origin(&self) -> Vec<NodeId> {
+        apart(&self.replicas, &self.adding)
+    }
+
+    /// The number of replicas that `min.insync.replicas` is held against. While a move has more replicas than the partition
+    /// had before or will have, the additional ones must not raise what a write needs.
+    pub fn factor(&self) -> usize {
+        self.replicas.len() - self.adding.len().max(self.removing.len()).min(self.replicas.len().saturating_sub(1))
+    }
+
+    /// Ends a move that can end, and elects: what follows from any change of the sets.
+    pub(super) fn settle(&mut self, rules: Rules<'_>) {
+        self.arrive(rules);
+        self.elect(rules);
+    }
+
+    /// Ends the move in one step once everybody who is to come is in sync, and those who stay suffice and can lead: the others
+    /// go, out of every set. Whatever is committed is on those who stay, because they are in sync.
+    ///
+    /// Source: REPLICATION 3.4 (reassignment), KIP-455.
+    fn arrive(&mut self, rules: Rules<'_>) {
+        if !self.is_moving() || self.recovering {
+            return;
+        }
+        let target = self.target();
+        let isr: Vec<NodeId> = self.isr.iter().copied().filter(|id| target.contains(id)).collect();
+        let is_there = self.adding.iter().all(|id| isr.contains(id));
+        if is_there && isr.len() >= rules.min_isr.max(1) && isr.iter().any(|id| (rules.is_eligible)(*id)) {
+            self.replicas = target;
+            self.adding.clear();
+            self.removing.clear();
+            self.set_isr(isr, rules.min_isr);
+        }
     }
 
     /// Gives the lead to the preferred replica if it is in sync and may lead; `None` if nothing changes.
@@ -132,7 +180,10 @@ impl Partition {
         let mut next = self.clone();
         next.elect(rules);
         if next.leader.is_none() {
-            let left = self.replicas.iter().copied().find(|id| (rules.is_eligible)(*id))?;
+            // One that has just begun to copy has less than any other.
+            let settled = self.replicas.iter().filter(|id| !self.adding.contains(id));
+            let mut left = settled.chain(&self.adding).copied();
+            let left = left.find(|id| (rules.is_eligible)(*id))?;
             next.lost = sorted(self.lost.iter().chain(&self.isr).chain(&self.elr).copied());
             next.elr.clear();
             next.set_isr(vec![left], rules.min_isr);
@@ -143,7 +194,7 @@ impl Partition {
         Some(next)
     }
 
-    fn set_isr(&mut self, isr: Vec<NodeId>, min_isr: usize) {
+    pub(super) fn set_isr(&mut self, isr: Vec<NodeId>, min_isr: usize) {
         if isr.len() >= min_isr.max(1) {
             self.elr.clear();
             self.lost.clear();
@@ -172,7 +223,7 @@ impl Partition {
         }
     }
 
-    fn count_changes_since(&mut self, before: &Partition) {
+    pub(super) fn count_changes_since(&mut self, before: &Partition) {
         if self.leader != before.leader || self.replicas != before.replicas {
             self.leader_epoch = LeaderEpoch(before.leader_epoch.0.saturating_add(1));
         }
@@ -222,6 +273,11 @@ impl Partition {
 /// `ids` without `gone`.
 pub fn without(ids: &[NodeId], gone: NodeId) -> Vec<NodeId> {
     ids.iter().copied().filter(|id| *id != gone).collect()
+}
+
+/// `ids` without all of `gone`, in order.
+pub(super) fn apart(ids: &[NodeId], gone: &[NodeId]) -> Vec<NodeId> {
+    ids.iter().copied().filter(|id| !gone.contains(id)).collect()
 }
 
 fn sorted(ids: impl Iterator<Item = NodeId>) -> Vec<NodeId> {

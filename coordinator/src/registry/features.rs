@@ -11,10 +11,10 @@ use super::{Outcome, error};
 pub const VERSION: &str = "thalweg.version";
 
 /// The highest level of [`VERSION`] that this program knows.
-pub const LEVEL: u32 = 2;
+pub const LEVEL: u32 = 3;
 
 /// The level at which a command became part of the language. Level 2 also gave registrations what tells copies of a directory
-/// from the directory (`process_id`, `last_broker_epoch`, `metadata_index`).
+/// from the directory (`process_id`, `last_broker_epoch`, `metadata_index`); level 3 gave moves and plans.
 pub fn level_of(kind: &Kind) -> u32 {
     match kind {
         Kind::InitCluster(_) => 0,
@@ -40,6 +40,11 @@ pub fn level_of(kind: &Kind) -> u32 {
         | Kind::DeleteGroup(_)
         | Kind::DeleteOffsets(_)
         | Kind::ExpireOffsets(_) => 1,
+        Kind::AlterReassignments(_)
+        | Kind::StartPlan(_)
+        | Kind::EndPlan(_)
+        | Kind::MarkBroker(_)
+        | Kind::UnregisterBroker(_) => 3,
     }
 }
 

@@ -53,6 +53,8 @@ pub fn ops(record: &Record) -> Result<Vec<Op>, ReplayError> {
         Kind::Group(group) => vec![put(Key::new(GROUP).rest(&group.group_id))],
         Kind::GroupRemoved(removed) => vec![Op::Delete { key: Key::new(GROUP).rest(&removed.group_id) }],
         Kind::Coordinator(node) => vec![put(Key::new(COORDINATOR).raw(&node.id.to_be_bytes()).end())],
+        Kind::Plan(_) => vec![put(vec![PLAN])],
+        Kind::PlanRemoved(_) => vec![Op::Delete { key: vec![PLAN] }],
         Kind::Offset(offset) => vec![put(offset_key(&offset.group_id, &offset.topic, offset.partition))],
         Kind::OffsetRemoved(removed) => {
             vec![Op::Delete { key: offset_key(&removed.group_id, &removed.topic, removed.partition) }]
@@ -107,3 +109,4 @@ const PRODUCER_IDS: u8 = 9;
 const GROUP: u8 = 10;
 const OFFSET: u8 = 12;
 const COORDINATOR: u8 = 14;
+const PLAN: u8 = 15;

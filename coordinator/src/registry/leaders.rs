@@ -10,7 +10,8 @@ use super::election::Partition;
 use super::state::{State, partition_record};
 use super::{Outcome, error, ok};
 
-/// Elects in each named partition, or in every one; of "every one" only those are answered where something happened.
+/// Elects in each named partition, or in every one; of "every one" those are left out that need no
+/// election, as Kafka does.
 pub fn elect(state: &State, context: &Context, request: &ElectLeadersRequest) -> (Outcome, Vec<Record>) {
     let Ok(election) = Election::try_from(request.election) else {
         let message = format!("there is no election of kind {}", request.election);
@@ -20,11 +21,15 @@ pub fn elect(state: &State, context: &Context, request: &ElectLeadersRequest) ->
     let mut records = Vec::new();
     if request.all {
         for (topic, index, partition) in state.partitions() {
-            if let Ok(next) = decide(state, context, election, topic, partition) {
-                records.push(partition_record(topic, index, &next));
-                let name = state.topic_name(topic).unwrap_or_default();
-                results.push(elected(name, index, ok()));
-            }
+            let told = match decide(state, context, election, topic, partition) {
+                Ok(next) => {
+                    records.push(partition_record(topic, index, &next));
+                    ok()
+                }
+                Err(refused) if refused.code == i32::from(ErrorCode::ElectionNotNeeded.code()) => continue,
+                Err(refused) => refused,
+            };
+            results.push(elected(state.topic_name(topic).unwrap_or_default(), index, told));
         }
         return (Outcome::ElectedLeaders(results), records);
     }
@@ -64,7 +69,7 @@ pub fn would_prefer(state: &State, context: &Context) -> bool {
     partitions.any(|(topic, _, partition)| decide(state, context, Election::Preferred, topic, partition).is_ok())
 }
 
-fn decide(
+pub(super) fn decide(
     state: &State,
     context: &Context,
     election: Election,

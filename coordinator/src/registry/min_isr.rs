@@ -72,7 +72,7 @@ pub fn consequences(state: &State, context: &Context, configs: &[Record]) -> Vec
             continue;
         }
         for (index, partition) in state.partitions_of(topic.id) {
-            let rules = Rules { min_isr: bounded(wanted, partition.replicas.len()), is_eligible: &is_eligible };
+            let rules = Rules { min_isr: bounded(wanted, partition.factor()), is_eligible: &is_eligible };
             if let Ok(next) = partition.change(&partition.isr, rules)
                 && next != *partition
             {

@@ -14,11 +14,14 @@ pub mod hash;
 pub mod isr;
 pub mod keys;
 pub mod leaders;
+pub mod marks;
 pub mod min_isr;
 pub mod offline;
 pub mod offsets;
 pub mod placement;
+pub mod plans;
 pub mod producer_ids;
+pub mod reassignment;
 pub mod state;
 pub mod topics;
 
@@ -28,7 +31,8 @@ use thalweg_model::{ErrorCode, NodeId, check};
 use thalweg_proto::v1::command::Kind;
 use thalweg_proto::v1::{
     AllocateProducerIdsResponse, AlterIsrResponse, AlteredConfig, Command, CreatedTopic, DeleteOffsetsResponse,
-    DeletedTopic, ElectedPartition, GroupCommitResult, GrownTopic, KafkaError, Record, RegisterBrokerResponse,
+    DeletedTopic, ElectedPartition, GroupCommitResult, GrownTopic, KafkaError, ReassignedPartition, Record,
+    RegisterBrokerResponse,
 };
 
 use context::Context;
@@ -72,6 +76,7 @@ pub enum Outcome {
     Committed(GroupCommitResult),
     DeletedOffsets(DeleteOffsetsResponse),
     ElectedLeaders(Vec<ElectedPartition>),
+    Reassigned(Vec<ReassignedPartition>),
 }
 
 /// Why a node cannot go on applying. It must stop: going on would make its copy differ from the others'.
@@ -198,6 +203,11 @@ pub fn decide(state: &State, context: &Context, kind: &Kind) -> (Outcome, Vec<Re
         Kind::AdmitCoordinator(command) => coordinators::admit(state, command.id, &command.identity),
         Kind::RetireCoordinator(command) => coordinators::retire(state, command.id),
         Kind::ElectLeaders(request) => leaders::elect(state, context, request),
+        Kind::AlterReassignments(request) => reassignment::alter(state, context, request),
+        Kind::StartPlan(command) => plans::start(state, context, command),
+        Kind::EndPlan(command) => plans::end(state, context, command),
+        Kind::MarkBroker(command) => marks::mark(state, command),
+        Kind::UnregisterBroker(command) => marks::unregister(state, command),
         Kind::TakeOffline(command) => offline::take(state, context, command),
         Kind::AlterIsr(request) => isr::alter(state, context, request),
         Kind::AllocateProducerIds(command) => producer_ids::allocate(state, command),

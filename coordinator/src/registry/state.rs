@@ -9,7 +9,7 @@ use thalweg_proto::v1::config_record::Resource;
 use thalweg_proto::v1::record::Kind;
 use thalweg_proto::v1::{
     BrokerRecord, ClusterRecord, ConfigRecord, CoordinatorRecord, FeatureRecord, GroupRecord, OffsetRecord,
-    PartitionRecord, ProducerIdsRecord, Record, TopicRecord,
+    PartitionRecord, PlanRecord, ProducerIdsRecord, Record, TopicRecord,
 };
 
 use super::election::Partition;
@@ -28,6 +28,7 @@ pub struct State {
     offsets: BTreeMap<String, GroupOffsets>,
     next_producer_id: i64,
     coordinators: BTreeMap<u64, CoordinatorRecord>,
+    plan: Option<PlanRecord>,
 }
 
 /// A group's offsets by topic and partition.
@@ -83,6 +84,16 @@ impl State {
     /// Whether the broker may lead and enter an ISR.
     pub fn is_eligible(&self, id: NodeId) -> bool {
         self.brokers.get(&id).is_some_and(|broker| !broker.fenced && !broker.shutting_down)
+    }
+
+    /// Whether new replicas may be placed there: eligible, and no operator has said otherwise.
+    pub fn takes_replicas(&self, id: NodeId) -> bool {
+        self.is_eligible(id) && self.brokers.get(&id).is_some_and(|broker| !broker.cordoned && !broker.draining)
+    }
+
+    /// The moves under way that belong together.
+    pub fn plan(&self) -> Option<&PlanRecord> {
+        self.plan.as_ref()
     }
 
     pub fn topic(&self, name: &str) -> Option<&Topic> {
@@ -187,6 +198,10 @@ impl State {
             Kind::Coordinator(node) => {
                 self.coordinators.insert(node.id, node.clone());
             }
+            Kind::Plan(plan) => self.plan = Some(plan.clone()),
+            Kind::PlanRemoved(removed) => {
+                self.plan.take_if(|plan| plan.id == removed.id);
+            }
             Kind::OffsetRemoved(removed) => {
                 remove_offset(&mut self.offsets, &removed.group_id, &removed.topic, removed.partition);
             }
@@ -264,6 +279,7 @@ impl State {
             .chain(groups)
             .chain(self.offset_records())
             .chain(self.coordinators.values().map(|node| Kind::Coordinator(node.clone())))
+            .chain(self.plan.iter().cloned().map(Kind::Plan))
             .map(|kind| Record { kind: Some(kind) })
     }
 
@@ -328,7 +344,9 @@ pub fn is_fed(record: &Record) -> bool {
             | Kind::Topic(_)
             | Kind::TopicRemoved(_)
             | Kind::Partition(_)
-            | Kind::Config(_),
+            | Kind::Config(_)
+            | Kind::Plan(_)
+            | Kind::PlanRemoved(_),
         ) => true,
         Some(
             Kind::ProducerIds(_)

@@ -199,7 +199,7 @@ fn growth(state: &State, topic: &GrowTopic, partitions_max: i32, seed: &mut Seed
     }
     check_count(topic.partitions, partitions_max)?;
     let added = topic.partitions - now;
-    let factor = state.partition(stored.id, 0).map_or(1, |first| first.replicas.len());
+    let factor = state.partition(stored.id, 0).map_or(1, |first| first.target().len());
     let replicas = if topic.assignments.is_empty() {
         let brokers = Candidates::of(state);
         brokers.check_factor(i32::try_from(factor).unwrap_or(i32::MAX))?;
@@ -286,7 +286,8 @@ struct Candidates {
 
 impl Candidates {
     fn of(state: &State) -> Candidates {
-        let (live, away): (Vec<_>, Vec<_>) = state.brokers().partition(|(id, _)| state.is_eligible(*id));
+        let usable = state.brokers().filter(|(_, broker)| !broker.cordoned && !broker.draining);
+        let (live, away): (Vec<_>, Vec<_>) = usable.partition(|(id, _)| state.is_eligible(*id));
         let live = live.into_iter().map(|(id, broker)| Candidate { id, rack: broker.rack.clone() }).collect();
         Candidates { live, away: away.into_iter().map(|(id, _)| id).collect() }
     }
@@ -299,7 +300,8 @@ impl Candidates {
         }
         if factor as usize > all {
             return refuse(format!(
-                "{factor} replicas need {factor} brokers, and there are {all}, {live} of them alive"
+                "{factor} replicas need {factor} brokers that are neither cordoned nor draining, and there are {all}, {live} of \
+                 them alive"
             ));
         }
         if live == 0 {

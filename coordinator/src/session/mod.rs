@@ -8,6 +8,7 @@ mod commits;
 mod group;
 mod groups;
 mod journal;
+mod plans;
 mod progress;
 mod subscription;
 #[cfg(test)]
@@ -150,6 +151,9 @@ enum Purpose {
         call: Ticket,
         refused: Vec<v1::DeletedOffset>,
     },
+    /// Moves of the plan begin.
+    PlanMoves,
+    PlanEnd,
     Unwatched,
 }
 
@@ -158,6 +162,7 @@ pub struct Session {
     settings: CoordinatorSettings,
     brokers: brokers::BrokerSessions,
     groups: groups::Groups,
+    plan: plans::PlanRun,
     proposals: BTreeMap<ProposalId, Purpose>,
     next_proposal: u64,
     gathered: BTreeMap<Ticket, commits::Gathered>,
@@ -172,6 +177,7 @@ impl Session {
         Session {
             brokers: brokers::BrokerSessions::restore(machine, &settings, now),
             groups: groups::Groups::restore(machine.state(), now),
+            plan: plans::PlanRun::restore(machine, now),
             proposals: BTreeMap::new(),
             next_proposal: 0,
             gathered: BTreeMap::new(),
@@ -201,9 +207,10 @@ impl Session {
 
     /// When [`Event::Tick`] is due next.
     pub fn next_deadline(&self) -> MonoTime {
+        let plan = self.plan.next_deadline();
         let brokers = self.brokers.next_deadline();
         let groups = self.groups.next_deadline();
-        [brokers, groups, Some(self.next_preferred)].into_iter().flatten().fold(self.next_expiry, MonoTime::min)
+        [brokers, groups, plan, Some(self.next_preferred)].into_iter().flatten().fold(self.next_expiry, MonoTime::min)
     }
 
     /// Groups with members.
@@ -277,6 +284,8 @@ impl Session {
             Purpose::Group(id) => self.group_settled(now, machine, &id, &outcome, out),
             Purpose::Part { call, position } => self.part_settled(call, position, outcome, out),
             Purpose::DeleteOffsets { call, refused } => self.offsets_deleted(call, refused, outcome, out),
+            Purpose::PlanMoves => self.plan_moves_settled(outcome),
+            Purpose::PlanEnd => self.plan_ended(),
             Purpose::Unwatched => {}
         }
     }
@@ -285,6 +294,7 @@ impl Session {
         self.fence_expired(now, machine, out);
         self.probe_silent(machine, out);
         self.tick_groups(now, machine, out);
+        self.tick_plan(now, machine, out);
         if now >= self.next_expiry {
             self.next_expiry = now.plus_ms(u64::from(self.settings.offsets_retention_check_interval_ms));
             self.expire_offsets(machine.state(), out);

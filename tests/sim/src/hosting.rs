@@ -94,7 +94,7 @@ impl World {
         match change {
             Change::Nothing => return,
             Change::News => {}
-            Change::Leads(epoch) => {
+            Change::Leads { epoch, .. } => {
                 if !thalweg_model::mutant!("epoch-start-record") {
                     log.begin_epoch(epoch);
                 }

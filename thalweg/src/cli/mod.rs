@@ -15,6 +15,7 @@ mod group;
 mod health;
 mod log;
 mod output;
+mod partition;
 mod perf;
 mod place;
 mod profile;
@@ -46,6 +47,9 @@ pub enum Command {
     /// Look at brokers
     #[command(subcommand)]
     Broker(broker::BrokerCommand),
+    /// See where partitions lie, move them, choose who leads
+    #[command(subcommand)]
+    Partition(partition::PartitionCommand),
     /// Measure how fast the cluster is from here
     #[command(subcommand)]
     Perf(perf::PerfCommand),
@@ -85,6 +89,7 @@ fn carry_out(command: Command, whole: impl FnOnce() -> clap::Command) -> Result<
         Command::Group(command) => in_runtime(group::run(command)),
         Command::Cluster(command) => in_runtime(cluster::run(command)),
         Command::Broker(command) => in_runtime(broker::run(command)),
+        Command::Partition(command) => in_runtime(partition::run(command)),
         Command::Perf(command) => in_runtime(perf::run(command)),
         Command::Doctor(verb) => in_runtime(verb.run()),
         Command::Health(verb) => verb.run(),
@@ -159,6 +164,10 @@ mod tests {
             "health --live --http [::]:9644",
             "doctor --format json",
             "doctor listeners -b a:1",
+            "partition list a:0,1 --moving --format wide",
+            "partition move a:0 b --to 1,2,3 --no-wait",
+            "partition move a --cancel",
+            "partition transfer-leader a:0 --to 2",
             "log dump /d/t-0 --print-data-log -n 3",
             "log verify /d --format json",
         ] {
@@ -197,6 +206,9 @@ mod tests {
             "profile create home",
             "topic list -b a:1 --profile home",
             "log verify",
+            "partition move a",
+            "partition move a --to 1 --cancel",
+            "partition move --to 1",
         ] {
             let words = ["thalweg"].into_iter().chain(line.split(' '));
             assert!(Arguments::try_parse_from(words).is_err(), "{line}");

@@ -32,12 +32,22 @@ fn registration(leader: i32, epoch: i32, partition_epoch: i32, isr: &[i32]) -> P
         leader: (leader > 0).then_some(NodeId(leader)),
         leader_epoch: LeaderEpoch(epoch),
         partition_epoch: PartitionEpoch(partition_epoch),
+        adding: Vec::new(),
+        removing: Vec::new(),
         recovering: false,
     }
 }
 
 fn broker(epoch: i64) -> BrokerImage {
-    BrokerImage { epoch: BrokerEpoch(epoch), endpoints: Vec::new(), rack: None, fenced: false, shutting_down: false }
+    BrokerImage {
+        epoch: BrokerEpoch(epoch),
+        endpoints: Vec::new(),
+        rack: None,
+        fenced: false,
+        shutting_down: false,
+        cordoned: false,
+        draining: false,
+    }
 }
 
 /// Brokers 1, 2 and 3 in their lives 11, 12 and 13.
@@ -88,7 +98,7 @@ impl Node {
     fn registered_at(&mut self, ms: u64, registration: &PartitionImage) -> Change {
         let change = self.replica.registered(at(ms), registration);
         match change {
-            Change::Leads(epoch) => drop(self.epochs.assign(epoch, self.end())),
+            Change::Leads { epoch, .. } => drop(self.epochs.assign(epoch, self.end())),
             Change::Follows { .. } => drop(self.epochs.truncate_from_end(self.end())),
             Change::Nothing | Change::News | Change::Idle => {}
         }
@@ -174,7 +184,7 @@ impl Node {
 /// Node 1 leads in epoch 1 with this ISR and `records` records of that epoch.
 fn leading(isr: &[i32], min_isr: usize, records: usize) -> Node {
     let mut node = Node::new(1, min_isr);
-    assert_eq!(node.registered(&registration(1, 1, 1, isr)), Change::Leads(LeaderEpoch(1)));
+    assert_eq!(node.registered(&registration(1, 1, 1, isr)), Change::Leads { epoch: LeaderEpoch(1), goes_on: false });
     node.append(0, records);
     node
 }

@@ -36,6 +36,8 @@ struct Entry {
     id: FetchId,
     position: FetchPosition,
     is_in_session: bool,
+    /// How long it leaves off once its owner is done with the last answer.
+    owed: Option<Duration>,
     later: Option<Instant>,
     /// Waits since the last answer that could be used.
     waits: u32,
@@ -51,6 +53,7 @@ impl Entries {
             id,
             position,
             is_in_session: false,
+            owed: None,
             later: None,
             waits: 0,
             sent: Vec::new(),
@@ -104,22 +107,41 @@ impl Entries {
             }
             Next::Stands => {}
             Next::Later => {
-                self.news.remove(&number);
-                self.unflushed.remove(&number);
                 let Some(entry) = self.all.get_mut(&number) else { return };
-                let later = Instant::now() + wait_max.min(WAIT_FIRST * 2u32.pow(entry.waits.min(WAITS_MAX)));
+                let wait = wait_max.min(WAIT_FIRST * 2u32.pow(entry.waits.min(WAITS_MAX)));
                 entry.waits += 1;
-                if std::mem::take(&mut entry.is_in_session) {
-                    self.forgotten.push((entry.partition.topic_id, entry.partition.index));
-                }
-                if let Some(before) = entry.later.replace(later) {
-                    self.later.remove(&(before, number));
-                }
-                self.later.insert((later, number));
-                self.waiting.insert(number);
+                self.put_off(number, wait);
             }
             Next::Gone => self.forget(number),
         }
+    }
+
+    /// Leaves a partition out of requests for a while; its owner asks again then.
+    pub fn put_off(&mut self, number: u64, wait: Duration) {
+        self.news.remove(&number);
+        self.unflushed.remove(&number);
+        let Some(entry) = self.all.get_mut(&number) else { return };
+        let later = Instant::now() + wait;
+        if std::mem::take(&mut entry.is_in_session) {
+            self.forgotten.push((entry.partition.topic_id, entry.partition.index));
+        }
+        if let Some(before) = entry.later.replace(later) {
+            self.later.remove(&(before, number));
+        }
+        self.later.insert((later, number));
+        self.waiting.insert(number);
+    }
+
+    /// A partition is to leave off for this long when its owner is done.
+    pub fn owes(&mut self, number: u64, wait: Duration) {
+        if let Some(entry) = self.all.get_mut(&number) {
+            entry.owed = Some(wait);
+        }
+    }
+
+    /// What it owes, once.
+    pub fn take_owed(&mut self, number: u64) -> Option<Duration> {
+        self.all.get_mut(&number)?.owed.take()
     }
 
     /// Those whose time to wait is over.

@@ -3,6 +3,7 @@
 mod brokers;
 mod classic;
 mod commits;
+mod plans;
 mod rebalance;
 mod statics;
 

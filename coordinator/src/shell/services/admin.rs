@@ -6,11 +6,12 @@ use thalweg_proto::v1;
 use thalweg_proto::v1::admin_server::Admin;
 use thalweg_proto::v1::command::Kind;
 use thalweg_proto::v1::{
-    AddCoordinatorRequest, AddCoordinatorResponse, AlterConfigsRequest, AlterConfigsResponse, AlteredConfig,
-    CoordinatorNode, CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse,
-    CreatedTopic, DeleteTopicsRequest, DeleteTopicsResponse, DeletedTopic, DescribeCoordinatorsRequest,
-    DescribeCoordinatorsResponse, ElectLeadersRequest, ElectLeadersResponse, GrownTopic, KafkaError, NewTopic,
-    RemoveCoordinatorRequest, RemoveCoordinatorResponse, TransferLeaderRequest, TransferLeaderResponse,
+    AddCoordinatorRequest, AddCoordinatorResponse, AlterConfigsRequest, AlterConfigsResponse,
+    AlterReassignmentsRequest, AlterReassignmentsResponse, AlteredConfig, CoordinatorNode, CreatePartitionsRequest,
+    CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, CreatedTopic, DeleteTopicsRequest,
+    DeleteTopicsResponse, DeletedTopic, DescribeCoordinatorsRequest, DescribeCoordinatorsResponse, ElectLeadersRequest,
+    ElectLeadersResponse, GrownTopic, KafkaError, NewTopic, OperateRequest, OperateResponse, RemoveCoordinatorRequest,
+    RemoveCoordinatorResponse, TransferLeaderRequest, TransferLeaderResponse, operate_request,
 };
 use tonic::{Request, Response, Status};
 
@@ -108,6 +109,37 @@ impl Admin for Services {
             Outcome::ElectedLeaders(partitions) => ElectLeadersResponse { error: Some(ok()), partitions, index },
             other => ElectLeadersResponse { error: Some(refusal(other)), index, ..ElectLeadersResponse::default() },
         }))
+    }
+
+    async fn alter_reassignments(
+        &self,
+        request: Request<AlterReassignmentsRequest>,
+    ) -> Result<Response<AlterReassignmentsResponse>, Status> {
+        let (outcome, index) = self.decided(Kind::AlterReassignments(request.into_inner()), false).await?;
+        Ok(Response::new(match outcome {
+            Outcome::Reassigned(partitions) => AlterReassignmentsResponse { error: Some(ok()), partitions, index },
+            other => AlterReassignmentsResponse {
+                error: Some(refusal(other)),
+                index,
+                ..AlterReassignmentsResponse::default()
+            },
+        }))
+    }
+
+    async fn operate(&self, request: Request<OperateRequest>) -> Result<Response<OperateResponse>, Status> {
+        let kind = match request.into_inner().kind {
+            Some(operate_request::Kind::StartPlan(command)) => Kind::StartPlan(command),
+            Some(operate_request::Kind::EndPlan(command)) => Kind::EndPlan(command),
+            Some(operate_request::Kind::MarkBroker(command)) => Kind::MarkBroker(command),
+            Some(operate_request::Kind::UnregisterBroker(command)) => Kind::UnregisterBroker(command),
+            None => return Err(Status::invalid_argument("nothing is ordered")),
+        };
+        let (outcome, index) = self.decided(kind, false).await?;
+        let error = match outcome {
+            Outcome::Done => ok(),
+            other => refusal(other),
+        };
+        Ok(Response::new(OperateResponse { error: Some(error), index }))
     }
 
     async fn describe_coordinators(

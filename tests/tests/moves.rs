@@ -1,0 +1,138 @@
+//! Partitions are moved between brokers as processes, while an unmodified client writes and nodes are killed.
+
+use std::io::Write;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use thalweg_tests::calls::create_replicated_topic;
+use thalweg_tests::cli::Cli;
+use thalweg_tests::cluster::kcat;
+use thalweg_tests::{Cluster, unique};
+
+/// kcat with an idempotent producer into partition 0: record for record what stdin says, in order.
+fn writer(cluster: &Cluster, topic: &str) -> Option<Child> {
+    let args =
+        ["-b", &cluster.addrs(), "-P", "-t", topic, "-p", "0", "-X", "acks=all", "-X", "enable.idempotence=true"];
+    let mut kcat = kcat(&args)?;
+    kcat.args(["-X", "linger.ms=1", "-X", "reconnect.backoff.max.ms=100"]).stdin(Stdio::piped());
+    Some(kcat.spawn().expect("kcat starts"))
+}
+
+/// Everything in partition 0, by another kcat.
+fn read(cluster: &Cluster, topic: &str) -> Vec<u32> {
+    let args = ["-b", &cluster.addrs(), "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q"];
+    let read = kcat(&args).expect("there is a kcat").output().expect("kcat reads");
+    assert!(read.status.success());
+    let text = String::from_utf8(read.stdout).expect("what was written");
+    text.lines().map(|line| line.parse().expect("a number")).collect()
+}
+
+/// Partition 0 as `thalweg partition list` shows it.
+fn listed(cli: &Cli, topic: &str) -> Value {
+    cli.json(&format!("partition list {topic}"))[0].clone()
+}
+
+fn ids(value: &Value) -> Vec<i64> {
+    value.as_array().expect("a list").iter().map(|id| id.as_i64().expect("a number")).collect()
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} does not come about");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Goal: a move ends by itself, and nothing is lost, whoever dies in the middle of it. Method: the broker that the partition
+/// goes to is dead when the move begins, so that the coordinator's leader and the partition's leader, which is to lose its
+/// replica, are certainly killed in the middle; compare what a client wrote with what is there and with every replica's bytes.
+#[test]
+fn a_move_ends_by_itself_when_both_leaders_and_the_target_die_in_the_middle() {
+    let properties = ["broker.session.timeout.ms = 3000", "broker.heartbeat.interval.ms = 300"];
+    let mut cluster = Cluster::start_with(3, 4, &properties);
+    let cli = Cli::at(&cluster.addrs());
+    let topic = unique("t");
+    let created = create_replicated_topic(&mut cluster.conn(), &topic, 1, 3, &[("min.insync.replicas", "2")]);
+    assert_eq!(created.error_code, 0, "{:?}", created.error_message);
+    cluster.until_in_sync(&topic, 3);
+    let Some(mut writer) = writer(&cluster, &topic) else { return };
+    let mut stdin = writer.stdin.take().expect("a pipe");
+    let mut next = 0u32;
+    let mut write_some = || {
+        for _ in 0..2_000 {
+            writeln!(stdin, "{next}").expect("kcat reads");
+            next += 1;
+        }
+        next
+    };
+    write_some();
+
+    let origin = ids(&listed(&cli, &topic)["replicas"]);
+    let newcomer = (1..=4).find(|id| !origin.contains(id)).expect("one of four holds nothing");
+    let (gone, target) = (origin[0], vec![newcomer, origin[1], origin[2]]);
+    let position = |id: i64| usize::try_from(id - 1).expect("ids start at 1");
+    cluster.kill(position(newcomer));
+    let to: Vec<String> = target.iter().map(ToString::to_string).collect();
+    cli.ok(&format!("partition move {topic}:0 --to {} --no-wait", to.join(",")));
+    write_some();
+    let moving = listed(&cli, &topic);
+    assert_eq!((ids(&moving["adding"]), ids(&moving["removing"])), (vec![newcomer], vec![gone]));
+
+    let coordinator = cluster.kill_leading_coordinator();
+    cluster.kill(position(gone));
+    write_some();
+    cluster.restart(position(newcomer));
+    until("the move's end", || {
+        let now = listed(&cli, &topic);
+        ids(&now["replicas"]) == target && ids(&now["isr"]).len() == 3 && ids(&now["adding"]).is_empty()
+    });
+    write_some();
+    cluster.restart_coordinator(coordinator);
+    assert!(cluster.has_log(position(gone), &topic), "it was dead when its replica was moved away");
+    cluster.restart(position(gone));
+    until("the end of what was moved away", || !cluster.has_log(position(gone), &topic));
+
+    // Back, with everybody alive: what was deleted is copied anew.
+    let to: Vec<String> = origin.iter().map(ToString::to_string).collect();
+    cli.ok(&format!("partition move {topic}:0 --to {}", to.join(",")));
+    cli.ok(&format!("partition transfer-leader {topic}:0"));
+    assert_eq!(listed(&cli, &topic)["leader"], gone);
+    until("the end of the newcomer's log", || !cluster.has_log(position(newcomer), &topic));
+    let count = write_some();
+    drop(stdin);
+    assert!(writer.wait().expect("kcat ends").success(), "every record was acknowledged");
+
+    let values = read(&cluster, &topic);
+    assert!(values.iter().copied().eq(0..count), "{} of {count} records, or out of order", values.len());
+    for broker in 0..4 {
+        assert_eq!(cluster.stop(broker), Some(0));
+    }
+    let first = cluster.segment(position(origin[0]), &topic);
+    assert!(!first.is_empty());
+    assert!(origin.iter().all(|id| cluster.segment(position(*id), &topic) == first), "the replicas differ");
+}
+
+/// Goal: what cannot be is refused with the reason, and changes nothing.
+#[test]
+fn impossible_moves_are_refused_with_the_reason() {
+    let cluster = Cluster::start(2, &[]);
+    let cli = Cli::at(&cluster.addrs());
+    cli.ok("topic create t -r 2 -c min.insync.replicas=2");
+    cluster.until_in_sync("t", 2);
+    let before = listed(&cli, "t");
+    for (line, reason) in [
+        ("partition move t:0 --to 1,7", "broker 7 is not registered"),
+        ("partition move t:0 --to 1,1", "more than once"),
+        ("partition move t:0 --to 2", "min.insync.replicas is 2"),
+        ("partition move t --cancel", "is being moved"),
+        ("partition transfer-leader t:0 --to 9", "not in sync"),
+        ("partition move t:4 --to 1,2", "partitions 0 to 0"),
+    ] {
+        let ran = cli.run(line);
+        assert_ne!(ran.code, 0, "{line}");
+        assert!(ran.err.contains(reason), "{line}: {}", ran.err);
+    }
+    assert_eq!(listed(&cli, "t"), before);
+}
