@@ -47,6 +47,20 @@ fn every_version_serves_and_writes_only_its_own_tags() {
     }
 }
 
+/// A name that no topic can have is an unknown topic like any other, and does not wait.
+#[test]
+fn impossible_names_are_unknown_topics() {
+    let target = target();
+    let mut conn = target.conn();
+    for name in ["", "no such name", &"x".repeat(300)] {
+        let waiting = Fetch { version: 12, max_wait_ms: i32::MAX, ..Fetch::default() };
+        let answer = waiting.call(&mut conn, name, &[(3, 0)]);
+        assert_eq!((answer.responses.len(), answer.responses[0].topic.as_str()), (1, name));
+        let data = &answer.responses[0].partitions[0];
+        assert_eq!((data.partition_index, data.error_code), (3, code(ErrorCode::UnknownTopicOrPartition)));
+    }
+}
+
 /// Case 31: at the log end empty, beyond it and below the start error 1.
 #[test]
 fn offsets_outside_the_log_are_errors_and_its_end_is_empty() {

@@ -48,12 +48,13 @@ pub async fn handle(
     arrived: &Notify,
 ) -> Result<Reply, CloseReason> {
     let started = Instant::now();
-    let request: FetchRequest = cx.decode(body)?;
+    let mut request: FetchRequest = cx.decode(body)?;
     if let Some(follower) = replica_fetch::follower(&request) {
         let connection = connection.get_or_insert_default();
         // Boxed, so that a consumer's connection does not carry the state of it.
         return Box::pin(replica_fetch::handle(services, cx, connection, follower, request, arrived)).await;
     }
+    let impossible = take_impossible(cx.version(), &mut request);
     let bounds = bounds(services, cx.version(), &request);
     let (min_bytes, max_wait_ms) = (request.min_bytes, request.max_wait_ms);
     let plan = match services.fetch_sessions.begin(services, session_request(services, cx.version(), request)) {
@@ -63,13 +64,15 @@ pub async fn handle(
     let reader = Reader::new(services, bounds, &plan.wanted);
     let deadline = started + Duration::from_millis(u64::try_from(max_wait_ms).unwrap_or(0));
     let mut reads = reader.read_all();
-    if deadline > started && !is_enough(&reads, min_bytes) {
+    if deadline > started && impossible.is_empty() && !is_enough(&reads, min_bytes) {
         wait(&reader, &reads, min_bytes, deadline).await;
         reads = reader.read_all();
     }
     services.warmer.warm(reads.iter().flat_map(|read| &read.slices)).await;
     services.metrics.fetched_bytes.inc_by(reads.iter().map(PartitionRead::bytes).sum());
-    let reply = encode(cx, answer(services, cx, &plan, reads));
+    let mut answer = answer(services, cx, &plan, reads);
+    answer.topics.extend(impossible);
+    let reply = encode(cx, answer);
     crate::metrics::observe(&services.metrics.fetch_seconds, started.elapsed());
     reply
 }
@@ -116,6 +119,28 @@ fn bounds(services: &Services, version: i16, request: &FetchRequest) -> ReadBoun
         // An empty rack is none.
         client_rack: Some(request.rack_id.clone()).filter(|rack| !rack.is_empty()),
     }
+}
+
+/// Takes topics out of the request whose names no topic can have; returns the answers for them. No session remembers them.
+fn take_impossible(version: i16, request: &mut FetchRequest) -> Vec<FetchAnswerTopic<FileSlice>> {
+    if version >= TOPIC_ID_VERSION_MIN {
+        return Vec::new();
+    }
+    let impossible = request.topics.extract_if(.., |topic| TopicName::new(&topic.topic).is_err());
+    let answers = impossible.map(|topic| {
+        let unknown = |partition: FetchPartition| FetchAnswerPartition {
+            data: PartitionData {
+                partition_index: partition.partition,
+                error_code: ErrorCode::UnknownTopicOrPartition.code(),
+                high_watermark: Offset::NONE.0,
+                ..Default::default()
+            },
+            records: Vec::new(),
+        };
+        let partitions = topic.partitions.into_iter().map(unknown).collect();
+        FetchAnswerTopic { topic: topic.topic, topic_id: TopicId::ZERO, partitions }
+    });
+    answers.collect()
 }
 
 fn session_request(services: &Services, version: i16, request: FetchRequest) -> SessionRequest {

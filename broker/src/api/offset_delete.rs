@@ -1,7 +1,7 @@
 //! OffsetDelete (key 47, version 0): removes committed offsets of topics that nobody in the group reads (KIP-496).
 //!
 //! A partition that does not exist is error 3; one of a topic that a member subscribes to is 86. An error of the whole group
-//! (69, 68) comes without partitions.
+//! (24, 69, 68) comes without partitions.
 
 use thalweg_model::{ErrorCode, PartitionIndex};
 use thalweg_proto::v1;
@@ -15,6 +15,9 @@ use crate::machine::image::Image;
 use crate::services::Services;
 
 pub async fn handle(services: &Services, _: &RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse {
+    if request.group_id.is_empty() {
+        return failed(ErrorCode::InvalidGroupId);
+    }
     let (forwarded, missing) = split(&services.image(), request);
     if forwarded.topics.is_empty() {
         return OffsetDeleteResponse { topics: topics(missing), ..Default::default() };

@@ -85,7 +85,7 @@ pub async fn start(
     let mut batches = Batches::new(body);
     let mut topics = Vec::with_capacity(shares.len());
     let mut seen = HashSet::new();
-    for (topic, shares) in request.topic_data.into_iter().zip(shares) {
+    for (topic, shares) in request.topic_data.into_iter().zip(shares).filter(|(_, shares)| !shares.is_empty()) {
         let local = services.partitions.topic(&topic.name);
         for share in &shares {
             let Some(ack) = duties.next() else { break };
