@@ -4,9 +4,10 @@
 # make verify   format, lints, architecture rules; changes nothing          make fix    what verify can mend
 # make sim      SIM_SEEDS (10000) simulated clusters, every invariant at every step: see docs/SIMULATION.md
 # make fuzz     each fuzz target for FUZZ_SECONDS (60)                      make bench  figures beside the machine's bare loops
+# make count    instructions that the hottest functions execute, beside the recorded ones
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: run build test-packages release test test-fast test-kafka compat compat-full verify fix sim fuzz bench rocksdb packages help
+.PHONY: run build test-packages release test test-fast test-kafka compat compat-full verify fix sim fuzz bench count rocksdb packages help
 
 FUZZ_SECONDS ?= 60
 SIM_SEEDS ?= 10000
@@ -19,7 +20,7 @@ export ROCKSDB_STATIC := 1
 export THALWEG_BIN ?= $(abspath $(TARGET)/release/thalweg)
 
 help:
-	@sed -n '1,6s/^# //p' Makefile
+	@sed -n '1,7s/^# //p' Makefile
 
 packages:
 	@deploy/system-packages
@@ -58,10 +59,11 @@ test-kafka:
 compat: test-packages release
 	tests/clients/run --light -j3
 
-# Also the clients that are built from source, and the test suites of other projects.
+# Also the clients that are built from source, the test suites of other projects, and Apache Kafka beside us (77: no JDK).
 compat-full: test-packages release
 	tests/clients/run -j2
 	tests/suites/run
+	tests/oracle/run || [ $$? = 77 ]
 
 verify: rocksdb
 	cargo fmt --all --check
@@ -81,3 +83,7 @@ fuzz:
 bench: release
 	cargo build --release -p thalweg-benches
 	$(TARGET)/release/thalweg-bench --binary $(THALWEG_BIN)
+
+count: test-packages rocksdb
+	cargo build --release -p thalweg-benches --bin thalweg-hot
+	benches/instructions

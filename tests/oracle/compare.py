@@ -47,7 +47,7 @@ class View:
 
 def sort_key(one):
     parts = ("name", "topic", "topicName", "groupId", "key", "apiKey", "resourceName", "partitionIndex", "partition", "index",
-             "nodeId", "brokerId", "resourceType", "errorCode")
+             "nodeId", "brokerId", "resourceType", "producerId", "producerEpoch", "errorCode")
     return [str(one.get(p)).rjust(12) for p in parts]
 
 
