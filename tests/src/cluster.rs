@@ -113,6 +113,12 @@ impl Cluster {
         self.brokers[broker].kill();
     }
 
+    /// SIGSTOP: it answers nothing, and others notice only in time. Ended by [`Cluster::kill`].
+    pub fn pause(&self, broker: usize) {
+        let pid = Pid::from_raw(self.brokers[broker].child.id() as i32).expect("a process id is not zero");
+        kill_process(pid, Signal::STOP).expect("the node is ours to pause");
+    }
+
     /// SIGTERM; the exit code.
     pub fn stop(&mut self, broker: usize) -> Option<i32> {
         self.brokers[broker].stop()

@@ -136,3 +136,101 @@ fn impossible_moves_are_refused_with_the_reason() {
     }
     assert_eq!(listed(&cli, "t"), before);
 }
+
+/// Partitions of these topics with a replica on each broker, by its id.
+fn shares(cli: &Cli, topics: &str) -> std::collections::BTreeMap<i64, usize> {
+    let listed = cli.json(&format!("partition list {topics}"));
+    let mut shares: std::collections::BTreeMap<i64, usize> = (1..=5).map(|id| (id, 0)).collect();
+    for partition in listed.as_array().expect("a list") {
+        ids(&partition["replicas"]).into_iter().for_each(|id| *shares.entry(id).or_default() += 1);
+    }
+    shares
+}
+
+/// Goal: 3 brokers to 5 and back to 3 while a client writes, by `rebalance` and `drain` alone, and a plan ends by itself when the
+/// coordinators' leader and a broker die in the middle of it. Method: brokers 4 and 5 are cordoned until the topics are there; 5 is
+/// paused when the plan begins and then killed, so that both certainly die before its end.
+#[test]
+fn a_cluster_grows_and_shrinks_by_plans_that_end_by_themselves() {
+    let properties = ["broker.session.timeout.ms = 3000", "broker.heartbeat.interval.ms = 300"];
+    let mut cluster = Cluster::start_with(3, 5, &properties);
+    let cli = Cli::at(&cluster.addrs());
+    cli.ok("broker cordon 4");
+    cli.ok("broker cordon 5");
+    let (topic, other) = (unique("t"), unique("u"));
+    for name in [&topic, &other] {
+        cli.ok(&format!("topic create {name} -p 5 -r 3 -c min.insync.replicas=2"));
+    }
+    cluster.until_in_sync(&topic, 3);
+    let topics = format!("{topic} {other}");
+    assert_eq!(shares(&cli, &topics), (1..=5).map(|id| (id, if id <= 3 { 10 } else { 0 })).collect());
+    let Some(mut writer) = writer(&cluster, &topic) else { return };
+    let mut stdin = writer.stdin.take().expect("a pipe");
+    let mut next = 0u32;
+    let mut write_some = || {
+        for _ in 0..2_000 {
+            writeln!(stdin, "{next}").expect("kcat reads");
+            next += 1;
+        }
+        next
+    };
+    write_some();
+
+    let file = cli.home().join("plan.json");
+    let file = file.to_str().expect("a path");
+    cli.ok("broker uncordon 4");
+    cli.ok("broker uncordon 5");
+    let planned = cli.ok(&format!("rebalance plan --out {file}"));
+    for said in ["brokers hold unequally many replicas", "10 -> 6", "min-ISR risk: none", "rebalance apply"] {
+        assert!(planned.out.contains(said), "{said}: {}", planned.out);
+    }
+    // The world changes under it.
+    let text = std::fs::read_to_string(file).expect("the plan");
+    let plan: Value = serde_json::from_str(&text).expect("JSON");
+    let step = &plan["steps"][0];
+    let turned: Vec<String> = ids(&step["from"]).iter().rev().map(ToString::to_string).collect();
+    let named = format!("{}:{}", step["topic"].as_str().expect("a name"), step["partition"]);
+    cli.ok(&format!("partition move {named} --to {}", turned.join(",")));
+    let changed = cli.run(&format!("rebalance apply {file}"));
+    assert!(changed.code == 1 && changed.err.contains("make a new plan"), "{changed:?}");
+    std::fs::write(file, "{\"version\": 1, \"steps\": 7}").expect("written");
+    assert_eq!(cli.run(&format!("rebalance apply {file}")).code, 2, "edited into nonsense");
+
+    cli.ok(&format!("rebalance plan --out {file}"));
+    cluster.pause(4);
+    cli.ok(&format!("rebalance apply {file} --no-wait"));
+    cluster.kill(4);
+    let twice = cli.run(&format!("rebalance apply {file}"));
+    assert!(twice.code == 1 && twice.err.contains("is under way"), "two plans at once: {twice:?}");
+    let coordinator = cluster.kill_leading_coordinator();
+    write_some();
+    assert_ne!(cli.json("rebalance status")["plan"], Value::Null, "5 is dead, so it cannot have ended");
+    cluster.restart(4);
+    until("the plan's end", || cli.json("rebalance status")["plan"] == Value::Null);
+    cluster.restart_coordinator(coordinator);
+    assert_eq!(shares(&cli, &topics), (1..=5).map(|id| (id, 6)).collect(), "as planned");
+    let again = cli.ok(&format!("rebalance plan --out {file} --goals racks,replicas,leaders"));
+    assert!(again.err.contains("nothing is to be moved"), "{again:?}");
+    write_some();
+
+    for id in [4, 5] {
+        let drained = cli.ok(&format!("broker drain {id}"));
+        assert!(drained.err.contains("holds nothing"), "{drained:?}");
+    }
+    assert_eq!(shares(&cli, &topics), (1..=5).map(|id| (id, if id <= 3 { 10 } else { 0 })).collect());
+    let stuck = cli.run("broker drain 3");
+    assert!(
+        stuck.code == 1 && stuck.err.contains("cannot leave broker 3") && stuck.err.contains("is not empty"),
+        "{stuck:?}"
+    );
+    cli.ok("broker undrain 3");
+    assert!(cli.run("broker remove 5").err.contains("stop it first"));
+    assert_eq!(cluster.stop(4), Some(0));
+    cli.ok("broker remove 5");
+    assert_eq!(cli.run("broker drain 5").code, 3, "it is forgotten");
+    let count = write_some();
+    drop(stdin);
+    assert!(writer.wait().expect("kcat ends").success(), "every record was acknowledged");
+    let values = read(&cluster, &topic);
+    assert!(values.iter().copied().eq(0..count), "{} of {count} records, or out of order", values.len());
+}

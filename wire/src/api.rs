@@ -115,7 +115,7 @@ apis! {
     57 UpdateFeatures known 0..=2, flexible 0;
     60 DescribeCluster known 0..=2, flexible 0, served 0..=2;
     61 DescribeProducers known 0..=0, flexible 0, served 0..=0;
-    64 UnregisterBroker known 0..=0, flexible 0;
+    64 UnregisterBroker known 0..=0, flexible 0, served 0..=0;
     65 DescribeTransactions known 0..=0, flexible 0;
     66 ListTransactions known 0..=2, flexible 0;
     68 ConsumerGroupHeartbeat known 0..=1, flexible 0;

@@ -12,21 +12,30 @@ pub enum InspectKind {
     Topic,
     /// The broker itself: [`NodeReport`].
     Node,
+    /// Where replicas lie: [`crate::placement::PlacementReport`].
+    Placement,
+    /// Carries out the [`crate::placement::Order`] that is the subject; the answer is an empty document.
+    Order,
 }
 
 impl InspectKind {
+    pub const ALL: [InspectKind; 5] =
+        [InspectKind::Group, InspectKind::Topic, InspectKind::Node, InspectKind::Placement, InspectKind::Order];
+
     /// The number on the wire.
     pub fn code(self) -> i8 {
         match self {
             InspectKind::Group => 1,
             InspectKind::Topic => 2,
             InspectKind::Node => 3,
+            InspectKind::Placement => 4,
+            InspectKind::Order => 5,
         }
     }
 
     /// `None` for one that this version does not know.
     pub fn from_code(code: i8) -> Option<InspectKind> {
-        [InspectKind::Group, InspectKind::Topic, InspectKind::Node].into_iter().find(|kind| kind.code() == code)
+        InspectKind::ALL.into_iter().find(|kind| kind.code() == code)
     }
 }
 
@@ -263,7 +272,7 @@ mod tests {
 
     #[test]
     fn kinds_read_back() {
-        for kind in [InspectKind::Group, InspectKind::Topic, InspectKind::Node] {
+        for kind in InspectKind::ALL {
             assert_eq!(InspectKind::from_code(kind.code()), Some(kind));
         }
         assert_eq!(InspectKind::from_code(0), None);

@@ -14,6 +14,7 @@ pub mod frame;
 pub mod header;
 pub mod inspect;
 pub mod messages;
+pub mod placement;
 pub mod records;
 
 pub use api::ApiKey;

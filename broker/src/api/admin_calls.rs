@@ -74,6 +74,21 @@ pub async fn elect_leaders(
     Ok(response.partitions)
 }
 
+/// Carries out what an operator orders; answers when this broker knows of it.
+///
+/// # Errors
+/// As [`alter_configs`]; the reason for which the coordinators refuse.
+pub async fn operate(services: &Services, request: v1::OperateRequest) -> Result<(), Refusal> {
+    let send = |admin: AdminClient<Channel>, request| async move {
+        // A plan of a large cluster is long.
+        admin.max_encoding_message_size(ANSWER_BYTES_MAX).operate(request).await
+    };
+    let response = call(services, request, send).await?;
+    refused(response.error.as_ref())?;
+    services.applied(response.index).await;
+    Ok(())
+}
+
 fn refused(error: Option<&v1::KafkaError>) -> Result<(), Refusal> {
     let (code, message) = code_and_message(error);
     if code.is_error() { Err((code, message.unwrap_or_default())) } else { Ok(()) }

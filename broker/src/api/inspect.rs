@@ -1,5 +1,6 @@
 //! Inspect (key 1000, version 0): Thalweg's own. What operators ask and no Kafka API answers, as JSON
-//! (docs/decisions/0004): what a group went through, why a topic's segments are kept, what the broker says of itself.
+//! (docs/decisions/0004): what a group went through, why a topic's segments are kept, what the broker says of itself,
+//! where replicas lie, and orders about that.
 //!
 //! Listed to our own client only, so that no Kafka client meets a key that it does not know.
 
@@ -16,7 +17,7 @@ use thalweg_wire::messages::{InspectRequest, InspectResponse};
 
 use super::context::RequestContext;
 use super::group_gateway::code_and_message;
-use super::inspect_node;
+use super::{inspect_node, inspect_placement};
 use crate::services::Services;
 use crate::shell::owner::Owner;
 use crate::shell::partitions::Partition;
@@ -25,6 +26,11 @@ pub async fn handle(services: &Services, cx: &RequestContext, request: InspectRe
     let answer = match InspectKind::from_code(request.kind) {
         Some(InspectKind::Group) => group(services, request.subject).await.map(|report| json!(report)),
         Some(InspectKind::Topic) => topic(services, &request.subject).await.map(|report| json!(report)),
+        Some(InspectKind::Placement) => Ok(json!(inspect_placement::report(services))),
+        Some(InspectKind::Order) => inspect_placement::carry_out(services, &request.subject)
+            .await
+            .map(|()| json!({}))
+            .map_err(|(code, message)| (code, Some(message))),
         Some(InspectKind::Node) => Ok(json!(inspect_node::report(services, cx))),
         None => Err((ErrorCode::InvalidRequest, Some(format!("nothing is known of kind {}", request.kind)))),
     };

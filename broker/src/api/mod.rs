@@ -33,6 +33,7 @@ pub mod incremental_alter_configs;
 pub mod init_producer_id;
 pub mod inspect;
 mod inspect_node;
+mod inspect_placement;
 pub mod join_group;
 pub mod leave_group;
 pub mod list_config_resources;
@@ -50,6 +51,7 @@ pub mod replica_fetch;
 pub mod sync_group;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod unregister_broker;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,6 +120,7 @@ handlers! {
     DescribeLogDirs => describe_log_dirs(DescribeLogDirsRequest);
     DescribeProducers => describe_producers(DescribeProducersRequest);
     DescribeCluster => describe_cluster(DescribeClusterRequest);
+    UnregisterBroker => unregister_broker(UnregisterBrokerRequest);
     ListConfigResources => list_config_resources(ListConfigResourcesRequest);
     DescribeTopicPartitions => describe_topic_partitions(DescribeTopicPartitionsRequest);
     Inspect => inspect(InspectRequest);

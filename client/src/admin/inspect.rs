@@ -5,6 +5,7 @@ use std::time::Duration;
 use thalweg_model::NodeId;
 use thalweg_wire::inspect::{GroupReport, InspectKind, NodeReport, TopicReport};
 use thalweg_wire::messages::InspectRequest;
+use thalweg_wire::placement::{Order, PlacementReport};
 
 use super::Admin;
 use crate::client::Lane;
@@ -64,13 +65,36 @@ impl Admin {
         read(NodeId::NONE, &answer.document)
     }
 
+    /// Where replicas lie, as the broker that answers first knows it.
+    ///
+    /// # Errors
+    /// [`ClientError::UnsupportedApi`] from Apache Kafka; no broker answers.
+    pub async fn placement(&self) -> Result<PlacementReport> {
+        let request = InspectRequest { kind: InspectKind::Placement.code(), subject: String::new() };
+        let answer = self.client.call_any(&request).await?;
+        ClientError::check(answer.error_code, || "a broker".to_owned(), answer.error_message)?;
+        read(NodeId::NONE, &answer.document)
+    }
+
+    /// Has the coordinators carry out an order.
+    ///
+    /// # Errors
+    /// [`ClientError::UnsupportedApi`] from Apache Kafka; the order is refused.
+    pub async fn order(&self, order: &Order) -> Result<()> {
+        let subject = serde_json::to_string(order)
+            .map_err(|error| ClientError::InvalidUse { what: error.to_string(), remedy: "report it".to_owned() })?;
+        let request = InspectRequest { kind: InspectKind::Order.code(), subject };
+        let answer = self.client.call_controller(&request, self.timeout()).await?;
+        ClientError::check(answer.error_code, || "refused".to_owned(), answer.error_message)
+    }
+
     async fn inspect(&self, node: NodeId, kind: InspectKind, subject: &str) -> Result<String> {
         let request = InspectRequest { kind: kind.code(), subject: subject.to_owned() };
         let answer = self.client.call_node(node, Lane::Control, &request, Duration::ZERO).await?;
         let what = || match kind {
             InspectKind::Group => format!("group {subject}"),
             InspectKind::Topic => format!("topic {subject}"),
-            InspectKind::Node => format!("broker {node}"),
+            InspectKind::Node | InspectKind::Placement | InspectKind::Order => format!("broker {node}"),
         };
         ClientError::check(answer.error_code, what, answer.error_message)?;
         Ok(answer.document)

@@ -14,7 +14,7 @@ pub use configs::{ConfigChange, ConfigEntry, ConfigResource, ConfigSource};
 pub use groups::{GroupDescription, GroupListing, GroupMember};
 pub use log_dirs::LogDir;
 pub use moves::Reassignment;
-pub use thalweg_wire::inspect as report;
+pub use thalweg_wire::{inspect as report, placement};
 pub use topics::{NewTopic, TopicCreated};
 
 use crate::client::Client;

@@ -6,7 +6,7 @@ use thalweg_model::{ErrorCode, NodeId, TopicPartition};
 use thalweg_wire::messages::alter_partition_reassignments::{ReassignablePartition, ReassignableTopic};
 use thalweg_wire::messages::elect_leaders::TopicPartitions;
 use thalweg_wire::messages::{
-    AlterPartitionReassignmentsRequest, ElectLeadersRequest, ListPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsRequest, ElectLeadersRequest, ListPartitionReassignmentsRequest, UnregisterBrokerRequest,
 };
 
 use super::Admin;
@@ -78,6 +78,16 @@ impl Admin {
             }
         }
         Ok(moves)
+    }
+
+    /// Forgets a broker that is gone for good.
+    ///
+    /// # Errors
+    /// It lives, or holds replicas.
+    pub async fn unregister_broker(&self, node: NodeId) -> Result<()> {
+        let request = UnregisterBrokerRequest { broker_id: node.0 };
+        let answer = self.client.call_controller(&request, self.timeout()).await?;
+        ClientError::check(answer.error_code, || format!("broker {node}"), answer.error_message)
     }
 
     /// Gives the lead of these partitions to their first replicas; where those lead already nothing happens.

@@ -9,6 +9,7 @@ use thalweg_model::NodeId;
 use super::cluster::known_broker;
 use super::configs::{config_value, print_configs};
 use super::connect::Connection;
+use super::drain;
 use super::failure::Failure;
 use super::output::{Output, Table, bytes, print_line, print_value};
 
@@ -18,6 +19,16 @@ pub enum BrokerCommand {
     List(List),
     /// Show a broker's partitions, disks and configuration
     Describe(Describe),
+    /// Move everything away from a broker, and give it nothing any more
+    Drain(drain::Drain),
+    /// Stop draining
+    Undrain(drain::OneBroker),
+    /// Give a broker no new replicas; it keeps those that it has
+    Cordon(drain::OneBroker),
+    /// Give it replicas again
+    Uncordon(drain::OneBroker),
+    /// Forget a broker that is empty and gone for good
+    Remove(drain::OneBroker),
 }
 
 #[derive(Debug, Args)]
@@ -55,6 +66,11 @@ pub async fn run(command: BrokerCommand) -> Result<(), Failure> {
     match command {
         BrokerCommand::List(verb) => verb.run().await,
         BrokerCommand::Describe(verb) => verb.run().await,
+        BrokerCommand::Drain(verb) => verb.run().await,
+        BrokerCommand::Undrain(verb) => verb.undrain().await,
+        BrokerCommand::Cordon(verb) => verb.cordon(true).await,
+        BrokerCommand::Uncordon(verb) => verb.cordon(false).await,
+        BrokerCommand::Remove(verb) => verb.remove().await,
     }
 }
 

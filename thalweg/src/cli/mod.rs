@@ -10,6 +10,7 @@ mod configs;
 mod connect;
 mod coordinator;
 mod doctor;
+mod drain;
 mod failure;
 mod group;
 mod health;
@@ -19,6 +20,7 @@ mod partition;
 mod perf;
 mod place;
 mod profile;
+mod rebalance;
 mod select;
 mod stop;
 mod time;
@@ -44,12 +46,15 @@ pub enum Command {
     /// Look at the cluster as a whole: what it is, whether it is well, how it is configured
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
-    /// Look at brokers
+    /// Look at brokers, empty them, say which are given replicas
     #[command(subcommand)]
     Broker(broker::BrokerCommand),
     /// See where partitions lie, move them, choose who leads
     #[command(subcommand)]
     Partition(partition::PartitionCommand),
+    /// Spread replicas, bytes and leaders over the brokers: plan first, then carry out
+    #[command(subcommand)]
+    Rebalance(rebalance::RebalanceCommand),
     /// Measure how fast the cluster is from here
     #[command(subcommand)]
     Perf(perf::PerfCommand),
@@ -90,6 +95,7 @@ fn carry_out(command: Command, whole: impl FnOnce() -> clap::Command) -> Result<
         Command::Cluster(command) => in_runtime(cluster::run(command)),
         Command::Broker(command) => in_runtime(broker::run(command)),
         Command::Partition(command) => in_runtime(partition::run(command)),
+        Command::Rebalance(command) => in_runtime(rebalance::run(command)),
         Command::Perf(command) => in_runtime(perf::run(command)),
         Command::Doctor(verb) => in_runtime(verb.run()),
         Command::Health(verb) => verb.run(),
@@ -164,6 +170,12 @@ mod tests {
             "health --live --http [::]:9644",
             "doctor --format json",
             "doctor listeners -b a:1",
+            "rebalance plan --goals racks,traffic --out p.json --grow-to 3",
+            "rebalance apply p.json --no-wait",
+            "rebalance status --watch",
+            "rebalance cancel",
+            "broker drain 3",
+            "broker remove 3",
             "partition list a:0,1 --moving --format wide",
             "partition move a:0 b --to 1,2,3 --no-wait",
             "partition move a --cancel",
@@ -207,6 +219,9 @@ mod tests {
             "topic list -b a:1 --profile home",
             "log verify",
             "partition move a",
+            "rebalance plan --goals everything",
+            "broker drain",
+            "broker cordon one",
             "partition move a --to 1 --cancel",
             "partition move --to 1",
         ] {
