@@ -186,9 +186,10 @@ impl View<'_> {
     }
 }
 
-/// A default that is empty stands for none at all.
+/// A broker's default that is empty stands for none at all; a topic's list may be empty.
 fn shown(level: &Level<'_>) -> Option<String> {
-    let is_absent = level.value.is_empty() && level.source == Source::Default;
+    let is_absent =
+        level.value.is_empty() && level.source == Source::Default && topic_config::key(level.name).is_none();
     (!is_absent).then(|| level.value.to_owned())
 }
 

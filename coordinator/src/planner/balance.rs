@@ -136,6 +136,10 @@ fn best_exchange(
                 best = Some((difference.abs_diff(gap / 2), gives, *takes));
             }
         }
+        // Near enough: the rest of the gap is within what is not worth copying for.
+        if best.is_some_and(|(miss, ..)| miss <= gap / NEAR_PART) {
+            break;
+        }
     }
     best.filter(|(miss, ..)| *miss <= gap / 2 - gap / USEFUL_PART).map(|(_, gives, takes)| (gives, takes))
 }
@@ -149,6 +153,8 @@ fn draft_limit(draft: &Draft<'_>, open: &[usize]) -> usize {
 const SLACK_PART: u64 = 50;
 /// Of the gap between two brokers, at least this part is closed by an exchange.
 const USEFUL_PART: u64 = 8;
+/// Of the gap: an exchange that misses its half by less is taken without looking for a better one.
+const NEAR_PART: u64 = 32;
 const PARTNERS_MAX: usize = 8;
 const NEIGHBOURS: usize = 4;
 const EXCHANGES_MAX: usize = 2_000;
