@@ -64,7 +64,7 @@ impl Reconciler {
         self.remove(changes).await;
         self.remove_moved(image, changes).await;
         self.open(image, changes.partitions.iter()).await;
-        self.configure(image, changes);
+        self.configure(image, changes).await;
         if self.has_begun {
             let changed = changes
                 .partitions
@@ -192,17 +192,25 @@ impl Reconciler {
         }
     }
 
-    fn configure(&self, image: &Image, changes: &Changes) {
+    /// Returns when what was changed is in force: whoever changed it is answered then.
+    async fn configure(&self, image: &Image, changes: &Changes) {
+        let mut told = Vec::new();
         for name in &changes.configs {
             let Some(topic) = self.services.partitions.topic(name.as_str()) else { continue };
             let config = self.services.topic_config(image, name.as_str());
             let log_config = log_config(&self.services, &config);
             let settings = replica_settings(&self.services, &config);
             for partition in topic.partitions() {
+                let (services, partition) = (Arc::clone(&self.services), Arc::clone(partition));
                 let (config, log_config) = (config.clone(), log_config.clone());
-                self.services.workers().tell(partition, move |owner| owner.configure(config, settings, log_config));
+                told.push(async move {
+                    let order = move |owner: &mut Owner| owner.configure(config, settings, log_config);
+                    // Gone means that its worker stopped: the broker is going down.
+                    let _ = services.workers().ask(&partition, order).await;
+                });
             }
         }
+        join_all(told).await;
     }
 
     /// Logs that nobody claims. Those of partitions that were moved away while this broker was away go; those of no topic, which
