@@ -59,6 +59,8 @@ pub struct Process {
     pub lease: Lease,
     pub hosted: Vec<Option<Hosted>>,
     pub is_stopping: bool,
+    /// A sync has failed: nothing is served any more.
+    pub has_failed: bool,
     builder: ImageBuilder,
     request: v1::RegisterBrokerRequest,
     /// The registration is in the feed up to here.
@@ -132,15 +134,21 @@ impl Broker {
         self.raise_doubt(true);
     }
 
-    /// The kernel could not write what it held, and forgets it.
-    pub fn write_back_failed(&mut self, rng: &mut Rng) {
-        self.process = None;
+    /// The kernel could not write what it held: it goes on showing it, or forgets it, at the latest when the process ends. The
+    /// directory is marked (B2).
+    pub fn write_back_failed(&mut self) {
         self.disk.io_error = true;
         self.disk.is_failing = false;
-        for log in &mut self.disk.logs {
-            log.power_cut(rng.below(log.unflushed_count() + 1));
-        }
+        self.disk.logs.iter_mut().for_each(SimLog::give_up);
         self.raise_doubt(false);
+    }
+
+    /// The process ends whose disk has failed. `are_evicted`: its pages are read from the disk again.
+    pub fn exit(&mut self, are_evicted: bool) {
+        self.process = None;
+        if are_evicted {
+            self.disk.logs.iter_mut().for_each(|log| log.power_cut(0));
+        }
     }
 
     fn raise_doubt(&mut self, is_wiped: bool) {
@@ -174,6 +182,9 @@ impl World {
         }
         let this = &mut self.brokers[broker];
         this.disk.incarnation += 1;
+        if this.disk.io_error && !thalweg_model::mutant!("write-anew") {
+            this.disk.logs.iter_mut().for_each(SimLog::write_anew);
+        }
         this.disk.logs.iter_mut().for_each(SimLog::recover);
         let life = Life(this.next_life);
         this.next_life += 1;
@@ -184,6 +195,7 @@ impl World {
             lease: Lease::default(),
             hosted: this.disk.logs.iter().map(|_| None).collect(),
             is_stopping: false,
+            has_failed: false,
             builder: ImageBuilder::default(),
             request: this.registration(),
             registered_index: None,
@@ -226,7 +238,8 @@ impl World {
             Timer::FetchWait { partition, follower, id } => self.fetch_waited(broker, partition, follower, id),
             Timer::Exit => {
                 self.tell(|_| format!("broker {}: ends, its disk has failed", broker + 1));
-                self.brokers[broker].write_back_failed(&mut self.rng);
+                let are_evicted = self.rng.chance(300);
+                self.brokers[broker].exit(are_evicted);
                 self.start_later(broker);
             }
             Timer::StopAnyway => self.stop(broker),
@@ -309,7 +322,7 @@ impl World {
         }
         process.lease.registered(BrokerEpoch(answer.broker_epoch));
         process.registered_index = Some(answer.index);
-        this.disk.io_error = false;
+        this.disk.io_error &= process.has_failed;
         this.disk.registered = Some(answer.broker_epoch);
         if !process.is_caught_up {
             self.catch_up(broker);
@@ -335,6 +348,11 @@ impl World {
                     broker_epoch: epoch.0,
                     metadata_index: process.image.index,
                     want_shutdown: process.is_stopping,
+                    offline_log_dirs: process
+                        .has_failed
+                        .then(|| self.brokers[broker].disk.dir_id.to_vec().into())
+                        .into_iter()
+                        .collect(),
                     ..v1::BrokerHeartbeatRequest::default()
                 };
                 Some(Body::Heartbeat { life, sent, request })

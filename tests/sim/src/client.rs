@@ -227,7 +227,10 @@ impl World {
             position.asked_at = Some(now);
             let (request, next, read_epoch) = (position.request, position.next, position.read_epoch);
             let body = Body::Consume { partition, request, position: next, leader_epoch, read_epoch };
-            self.send(from, Node(leader + 1), body);
+            // KIP-392: some other replica may be nearer.
+            let is_near = self.plan.reads_followers && self.rng.chance(400);
+            let from_whom = if is_near { self.rng.index(self.brokers.len()) } else { leader };
+            self.send(from, Node(from_whom + 1), body);
         }
     }
 

@@ -238,11 +238,17 @@ impl World {
         if self.brokers[broker].disk.is_failing {
             let Some(process) = &mut self.brokers[broker].process else { return };
             process.hosted.iter_mut().flatten().for_each(|hosted| hosted.replica.failed());
+            process.has_failed = true;
+            self.brokers[broker].write_back_failed();
             self.tell(|_| format!("broker {}: a sync has failed", broker + 1));
             for partition in 0..self.plan.partition_count {
                 self.end_leading(broker, partition);
             }
-            return self.timer(broker, 5 * MS, Timer::Exit);
+            let lingers = self.rng.between(1, 1_500) * MS;
+            return self.timer(broker, lingers, Timer::Exit);
+        }
+        if self.brokers[broker].process.as_ref().is_none_or(|process| process.has_failed) {
+            return;
         }
         let is_eager = self.plan.eager_reports;
         let Some((hosted, log)) = self.hosted(broker, partition) else { return };
@@ -483,6 +489,13 @@ impl World {
     ) -> Result<Vec<SimRecord>, ErrorCode> {
         let may_lead = self.may_lead(broker);
         let (hosted, log) = self.hosted(broker, partition).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        if let Some(follower) = hosted.replica.follower() {
+            // F6. What is out of its range the leader will judge.
+            let high_watermark = hosted.replica.high_watermark();
+            let is_here = follower.epoch() == leader_epoch && (log.start()..=high_watermark).contains(&position);
+            let here = || log.slice(position, high_watermark).to_vec();
+            return is_here.then(here).ok_or(ErrorCode::NotLeaderOrFollower);
+        }
         let epoch = hosted.replica.leader().filter(|_| may_lead).ok_or(ErrorCode::NotLeaderOrFollower)?.epoch();
         if leader_epoch != epoch {
             let is_old = leader_epoch < epoch;

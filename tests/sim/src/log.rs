@@ -35,6 +35,8 @@ pub struct SimLog {
     start: i64,
     records: Vec<SimRecord>,
     flushed: i64,
+    /// From here on the kernel shows what it has given up writing, and calls it written.
+    given_up: Option<i64>,
     epochs: LeaderEpochs,
     /// A function of `records` (P3).
     producers: ProducerState,
@@ -159,6 +161,7 @@ impl SimLog {
         self.remember_anew();
         let end = self.end();
         self.flushed = self.flushed.min(end.0);
+        self.given_up = self.given_up.filter(|given_up| *given_up < end.0);
         self.checkpoint = self.checkpoint.min(end.0);
         self.epochs.truncate_from_end(end);
         self.generation += 1;
@@ -187,8 +190,23 @@ impl SimLog {
         self.flushed = self.flushed.max(up_to.0.min(self.end().0));
     }
 
+    /// A sync has failed: the kernel goes on showing what it could not write, and will not try again.
+    pub fn give_up(&mut self) {
+        if self.unflushed_count() > 0 {
+            self.given_up = Some(self.given_up.unwrap_or(self.flushed).min(self.flushed));
+        }
+    }
+
+    /// What is shown is changed again, to the same (B2): the next sync writes it.
+    pub fn write_anew(&mut self) {
+        self.given_up = None;
+    }
+
     /// The power fails: of what was not synced, `kept` records stay, rounded down to a batch; a torn one is cut by recovery.
     pub fn power_cut(&mut self, kept: u64) {
+        if let Some(given_up) = self.given_up.take() {
+            self.records.truncate((given_up - self.base).max(0) as usize);
+        }
         let mut end = self.end().0.min(self.flushed + kept as i64);
         while end > self.flushed && self.record(Offset(end)).is_some_and(|record| !record.starts_batch) {
             end -= 1;

@@ -130,10 +130,11 @@ impl World {
                 was_led
             }
             Fault::SyncError => {
-                let is_allowed = self.brokers[broker].is_up() && self.may_lose_unflushed(broker);
+                // The coordinators hear that the directory is offline: whatever was flushed, nobody counts on it then.
+                let is_allowed = self.brokers[broker].is_up() && self.checker.may_damage(broker);
                 if is_allowed {
                     self.tell(|_| format!("FAULT the next sync of broker {} fails", broker + 1));
-                    self.damage_unflushed(broker);
+                    self.checker.damage(broker);
                     self.brokers[broker].disk.is_failing = true;
                 }
                 is_allowed

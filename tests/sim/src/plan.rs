@@ -35,6 +35,8 @@ pub struct Plan {
     /// Whether producers with acks=all are idempotent.
     pub is_idempotent: bool,
     pub consumer_count: usize,
+    /// Whether consumers also read from followers.
+    pub reads_followers: bool,
     /// The longest pause between two batches of a producer.
     pub produce_pause: u64,
     /// Whether followers tell of a flush at once or with their next fetch.
@@ -93,6 +95,7 @@ impl Plan {
             feed_kept: if rng.chance(500) { 1_000 } else { rng.between(1, 10) as usize },
             producers: (0..rng.between(1, 3)).map(|_| Acks::draw(rng)).collect(),
             consumer_count: rng.between(0, 2) as usize,
+            reads_followers: rng.chance(500),
             produce_pause: rng.between(10, 150) * MS,
             eager_reports: rng.chance(500),
             // A producer whose every record was deleted is forgotten, so its repetitions are not known any more.

@@ -49,6 +49,7 @@ pub const ZOO: &[Mutant] = &[
     one(&["elr-kept"], "who leaves below min ISR stays eligible (3.4)"),
     one(&["flush-gate"], "only what is synced counts (3.1, F4)"),
     one(&["recovery-sync"], "what recovery keeps is synced (G5)"),
+    one(&["write-anew"], "after a failed sync the tail is written anew (B2)"),
     one(&["watermark-before-truncation"], "a diverging answer's watermark is ignored (F2)"),
     one(&["leader-epoch-on-fetch"], "a fetch is for the leader's epoch (L3)"),
     one(&["stale-life-fetch"], "a fetch from an earlier life is refused (L3)"),
