@@ -88,10 +88,7 @@ impl LogDir {
         config: LogDirConfig,
     ) -> Result<LogDir, LogDirError> {
         let io = |source| LogDirError::Io { path: path.to_owned(), source };
-        disk.create_dir_all(path).map_err(io)?;
-        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            disk.sync_dir(parent).map_err(io)?;
-        }
+        make_dir(&*disk, path).map_err(io)?;
         let lock = disk.lock(&path.join(LOCK)).map_err(|source| match source.kind() {
             io::ErrorKind::WouldBlock => LogDirError::InUse { path: path.to_owned() },
             _ => io(source),
@@ -417,6 +414,21 @@ impl LogDir {
 }
 
 /// Reads and compares `meta.properties`; writes it on first use.
+/// Makes the directory and what is missing above it, durably: also when another life made it and did not come to sync it.
+fn make_dir(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    let is_missing = |dir: &Path| matches!(disk.list(dir), Err(error) if error.kind() == io::ErrorKind::NotFound);
+    let above = path.ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty());
+    let mut to_sync = Vec::new();
+    for dir in above {
+        to_sync.push(dir);
+        if !is_missing(dir) {
+            break;
+        }
+    }
+    disk.create_dir_all(path)?;
+    to_sync.into_iter().rev().try_for_each(|dir| disk.sync_dir(dir))
+}
+
 fn check_meta(disk: &dyn Disk, path: &Path, identity: &DirIdentity) -> Result<MetaProperties, LogDirError> {
     let io = |source| LogDirError::Io { path: path.to_owned(), source };
     let file = path.join(META);

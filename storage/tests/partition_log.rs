@@ -607,3 +607,25 @@ fn a_flush_that_outlasts_its_deleted_partition_does_no_harm_but_a_name_that_vani
     let outcome = ticket.sync();
     assert!(log.flushed(outcome).is_err() && dir.is_offline());
 }
+
+/// Goal: a directory that was made stays made. Method: several levels of it are new, and the power is cut at once; then again
+/// after a life that made it but died before it synced its name.
+#[test]
+fn a_new_log_directory_survives_with_all_that_is_above_it() {
+    let path = std::path::Path::new("/srv/disk-1/thalweg/logs");
+    let open = |disk: &SimDisk| LogDir::open(Arc::new(disk.clone()), path, &identity(), LogDirConfig::default());
+    let disk = SimDisk::new();
+    let first = open(&disk).unwrap().directory_id();
+    let after = disk.crash(&mut |_| Survival::Lost);
+    assert!(after.list(path).unwrap().iter().any(|entry| entry.name == "meta.properties"), "{:?}", after.list(path));
+    assert_eq!(open(&after).unwrap().directory_id(), first);
+
+    let disk = SimDisk::new();
+    disk.create_dir_all(path.parent().unwrap()).unwrap();
+    disk.sync_dir(std::path::Path::new("/srv/disk-1")).unwrap();
+    disk.sync_dir(std::path::Path::new("/srv")).unwrap();
+    disk.sync_dir(std::path::Path::new("/")).unwrap();
+    disk.create_dir_all(path).unwrap();
+    open(&disk).unwrap();
+    assert!(disk.crash(&mut |_| Survival::Lost).list(path).is_ok());
+}

@@ -12,7 +12,7 @@ use thalweg_coordinator::{Coordinator, CoordinatorConfig, CoordinatorSettings};
 use thalweg_coordinator_rocks::RocksStore;
 use thalweg_model::NodeId;
 use thalweg_world::Clock;
-use thalweg_world::disk::RealDisk;
+use thalweg_world::disk::{RealDisk, create_dir_durable};
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
@@ -242,7 +242,7 @@ fn broker_config(
 
 /// Held for the life of the process; the kernel lets go of it however the process ends.
 fn lock_data_dir(path: &Path) -> Result<File> {
-    std::fs::create_dir_all(path).with_context(|| format!("cannot make the data directory {}", path.display()))?;
+    create_dir_durable(path).with_context(|| format!("cannot make the data directory {}", path.display()))?;
     let lock_path: PathBuf = path.join(".lock");
     let lock = File::options()
         .create(true)

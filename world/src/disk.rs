@@ -15,7 +15,7 @@ use thalweg_model::Timestamp;
 mod real;
 mod sim;
 
-pub use real::RealDisk;
+pub use real::{RealDisk, create_dir_durable};
 pub use sim::{Fault, Operation, PendingOp, SimDisk, Survival};
 
 /// A file system.

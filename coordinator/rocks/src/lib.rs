@@ -9,7 +9,7 @@ use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, Direction, IteratorMode,
     Options, ReadOptions, SnapshotWithThreadMode, WriteBatch,
 };
-use thalweg_coordinator::store::{Batch, KvStore, Op, Snapshots, Space, View, Visit};
+use thalweg_coordinator::store::{Batch, KvStore, Op, Snapshots, Space, View, Visit, create_dir_durable};
 
 /// A directory with the database in `db` and snapshots in `snapshots`. One process at a time: RocksDB locks it.
 pub struct RocksStore {
@@ -24,7 +24,9 @@ impl RocksStore {
     /// Another process has it open, it is damaged, or the disk failed; the message says which.
     pub fn open(path: &Path) -> io::Result<RocksStore> {
         let at = |cause: io::Error| io::Error::new(cause.kind(), format!("{}: {cause}", path.display()));
-        std::fs::create_dir_all(path).map_err(at)?;
+        // RocksDB syncs what is in its directory, not that the directory is there. A coordinator whose directory a loss of
+        // power takes back would come up empty, and found another cluster with others like it.
+        create_dir_durable(&path.join("db")).map_err(at)?;
         // One small cache for all: each keyspace would otherwise get one of 32 MiB, for registries that live in memory anyway.
         let cache = Cache::new_lru_cache(BLOCK_CACHE_BYTES);
         let spaces = Space::ALL.map(|space| ColumnFamilyDescriptor::new(space.name(), space_options(&cache)));

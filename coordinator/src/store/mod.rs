@@ -7,6 +7,8 @@ use std::io;
 
 pub use mem::MemStore;
 pub use snapshots::{SnapshotFile, Snapshots};
+/// For stores in directories of their own.
+pub use thalweg_world::disk::create_dir_durable;
 
 pub use crate::registry::keys::Op;
 

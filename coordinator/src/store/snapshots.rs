@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use thalweg_world::disk::create_dir_durable;
+
 /// Holds the newest snapshot, and those that are being written.
 pub struct Snapshots(Place);
 
@@ -33,7 +35,7 @@ impl Snapshots {
     /// # Errors
     /// The directory cannot be made, read or cleaned.
     pub fn in_dir(path: &Path) -> io::Result<Snapshots> {
-        std::fs::create_dir_all(path)?;
+        create_dir_durable(path)?;
         for entry in std::fs::read_dir(path)? {
             let entry = entry?;
             if entry.file_name().to_string_lossy().ends_with(UNFINISHED) {

@@ -173,3 +173,29 @@ fn write_chunk(file: &File, parts: &[IoSlice<'_>], position: u64) -> io::Result<
 
 /// What Linux takes in one call.
 const IOV_MAX: usize = 1024;
+/// Makes a directory and those above it that are missing. When this returns, the names of all of them survive a loss of
+/// power.
+///
+/// A directory that was there may be one whose maker died before its name was synced, so it is synced again.
+///
+/// # Errors
+/// What the file system says. An existing directory above which we may not look is taken as it is.
+pub fn create_dir_durable(path: &Path) -> io::Result<()> {
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Ok(()),
+    };
+    let was_there = path.is_dir();
+    if !was_there {
+        if !parent.is_dir() {
+            create_dir_durable(parent)?;
+        }
+        // Another process may be faster.
+        fs::create_dir_all(path)?;
+    }
+    match File::open(parent).and_then(|parent| parent.sync_all()) {
+        Err(error) if was_there && error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        other => other,
+    }
+}
