@@ -108,13 +108,10 @@ impl Coordinators {
 
     fn pick(&self) -> Result<(String, Channel), CoordinatorError> {
         let mut state = self.state.lock().expect("no code panics while it holds this lock");
-        let address = match &state.leader {
-            Some(leader) => leader.clone(),
-            None => {
-                let seed = self.seeds.get(state.next_seed % self.seeds.len().max(1)).cloned();
-                seed.ok_or_else(|| CoordinatorError::Refused { reason: "no coordinator is configured".to_owned() })?
-            }
-        };
+        let address = self
+            .address(&state)
+            .ok_or_else(|| CoordinatorError::Refused { reason: "no coordinator is configured".to_owned() })?
+            .to_owned();
         if let Some(channel) = state.channels.get(&address) {
             return Ok((address, channel.clone()));
         }
@@ -131,13 +128,30 @@ impl Coordinators {
         Ok((address, channel))
     }
 
+    /// Whom to ask next.
+    fn address<'a>(&'a self, state: &'a State) -> Option<&'a str> {
+        let seed = || self.seeds.get(state.next_seed % self.seeds.len().max(1));
+        state.leader.as_ref().or_else(seed).map(String::as_str)
+    }
+
+    /// Many calls are under way at a time. Only one to whom the next would be sent has news: else 1. the leader falls
+    /// silent; 2. a call learns who leads now; 3. calls to the silent one end late, and each would undo that again.
     fn learn(&self, asked: &str, verdict: &Verdict) {
         let mut state = self.state.lock().expect("no code panics while it holds this lock");
+        if self.address(&state) != Some(asked) {
+            return;
+        }
         match verdict {
             Verdict::Redirect { leader: Some(leader) } if leader != asked => state.leader = Some(leader.clone()),
             Verdict::Redirect { .. } | Verdict::NotSent | Verdict::Lost => {
                 state.leader = None;
-                state.next_seed = state.next_seed.wrapping_add(1);
+                // A node's own address may stand there twice.
+                for _ in 0..self.seeds.len() {
+                    state.next_seed = state.next_seed.wrapping_add(1);
+                    if self.address(&state) != Some(asked) {
+                        break;
+                    }
+                }
             }
             Verdict::Refused | Verdict::Foreign => {}
         }
@@ -207,3 +221,51 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const KEEP_ALIVE: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn coordinators() -> Coordinators {
+        Coordinators::new(["a", "a", "b", "c"].map(str::to_owned).to_vec())
+    }
+
+    fn next(coordinators: &Coordinators) -> String {
+        coordinators.address(&coordinators.state.lock().unwrap()).unwrap().to_owned()
+    }
+
+    fn redirect(leader: &str) -> Verdict {
+        Verdict::Redirect { leader: Some(leader.to_owned()) }
+    }
+
+    #[test]
+    fn whoever_falls_silent_is_not_asked_again_before_the_others() {
+        let coordinators = coordinators();
+        let mut asked = Vec::new();
+        for _ in 0..4 {
+            asked.push(next(&coordinators));
+            coordinators.learn(asked.last().unwrap(), &Verdict::Lost);
+        }
+        assert_eq!(asked, ["a", "b", "c", "a"]);
+    }
+
+    /// Goal: calls that end late do not undo what was learnt since. Method: many calls to a leader that fell silent end
+    /// after one of them found the new one.
+    #[test]
+    fn late_failures_of_the_silent_leader_do_not_forget_the_new_one() {
+        let coordinators = coordinators();
+        coordinators.learn("a", &redirect("b"));
+        assert_eq!(next(&coordinators), "b");
+        coordinators.learn("b", &Verdict::Lost);
+        assert_eq!(next(&coordinators), "a");
+        coordinators.learn("a", &redirect("c"));
+        for _ in 0..5 {
+            coordinators.learn("b", &Verdict::Lost);
+            coordinators.learn("b", &redirect("b"));
+            coordinators.learn("a", &redirect("b"));
+            assert_eq!(next(&coordinators), "c");
+        }
+        coordinators.learn("c", &redirect("a"));
+        assert_eq!(next(&coordinators), "a");
+    }
+}

@@ -256,7 +256,8 @@ impl Life {
                     Err(error) => return self.fail(&error),
                 }
             };
-            let unfenced = match self.heartbeat(epoch, &dirs, false).await {
+            let answer = self.heartbeat(epoch, &dirs, false).await;
+            let unfenced = match &answer {
                 Ok(answer) => !answer.fenced && self.broker_epoch() == Some(epoch),
                 Err(error) => {
                     warn!(%error, "heartbeat failed");
@@ -271,8 +272,9 @@ impl Life {
                 self.ready.send_replace(Readiness::Ready);
             }
             self.services.metrics.fenced.set(i64::from(!unfenced));
-            // Until ready, soon again: being let in is all that is missing.
-            let pause = if unfenced && self.ready.borrow().is_ready() { interval } else { interval.min(FENCED_PAUSE) };
+            // Until ready, soon again: being let in is all that is missing. And when nobody answered: the lease runs.
+            let is_well = answer.is_ok() && unfenced && self.ready.borrow().is_ready();
+            let pause = if is_well { interval } else { interval.min(FENCED_PAUSE) };
             tokio::time::sleep(pause).await;
         }
     }
@@ -304,11 +306,13 @@ impl Life {
             offline_log_dirs: dirs.offline_ids().into_iter().map(|id| id.0.to_vec().into()).collect(),
             offline_replicas: self.offline_replicas(),
         };
+        // Leave to stop is a change that the coordinators agree on, which takes longer than a sign of life.
+        let timeout = if want_shutdown { CALL_TIMEOUT } else { HEARTBEAT_TIMEOUT };
         let mut sent = self.services.clock.mono();
         let call = self.services.coordinators.call(HEARTBEAT_PATIENCE, |channel| {
             let request = request.clone();
             sent = self.services.clock.mono();
-            async move { in_time(CALL_TIMEOUT, RegistryClient::new(channel).broker_heartbeat(request)).await }
+            async move { in_time(timeout, RegistryClient::new(channel).broker_heartbeat(request)).await }
         });
         let answer = call.await?;
         let verdict = match kafka_code(answer.error.as_ref()) {
@@ -455,6 +459,8 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 const CALL_PATIENCE: Duration = Duration::from_secs(5);
 const CALL_TIMEOUT: Duration = Duration::from_secs(4);
+/// So short that a lease outlives a coordinator which falls silent: two of the others can be asked before it ends.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(1500);
 const HEARTBEAT_PATIENCE: Duration = Duration::from_secs(2);
 const FENCED_PAUSE: Duration = Duration::from_millis(50);
 /// Until a process that ended without a word is fenced takes one session, if the coordinators have a leader.
