@@ -92,6 +92,12 @@ impl Group {
         }
     }
 
+    /// The generation that the assignment is of; `None` while there is none or another is being joined.
+    pub(super) fn generation_id(&self) -> Option<i32> {
+        let membership = self.shared.membership();
+        (self.joining.is_none() && membership.is_stable()).then(|| membership.generation().generation_id)
+    }
+
     pub(super) fn is_subscribed(&self) -> bool {
         self.topics.is_some()
     }

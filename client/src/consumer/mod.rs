@@ -140,6 +140,12 @@ impl Consumer {
         self.positions.assigned()
     }
 
+    /// The group's generation that [`Consumer::assignment`] is of; `None` for one that is no member, and while the
+    /// group rebalances.
+    pub fn generation_id(&self) -> Option<i32> {
+        self.group.as_ref().and_then(Group::generation_id)
+    }
+
     /// Goes on elsewhere; takes effect with the next poll.
     ///
     /// # Errors
