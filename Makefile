@@ -2,17 +2,19 @@
 # make test     every test, from a clean machine (system packages and RocksDB are taken care of)
 # make compat   unmodified Kafka clients against a node, one table       make compat-full   also what takes an hour: see docs/COMPAT.md
 # make verify   format, lints, architecture rules; changes nothing          make fix    what verify can mend
+# make chaos    a real cluster killed, cut and filled up under load, and its power cut: see docs/CHAOS.md
 # make sim      SIM_SEEDS (10000) simulated clusters, every invariant at every step: see docs/SIMULATION.md
 # make fuzz     each fuzz target for FUZZ_SECONDS (60)                      make bench  figures beside the machine's bare loops
 # make count    instructions that the hottest functions execute, beside the recorded ones
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: run build test-packages release test test-fast test-kafka compat compat-full verify fix sim fuzz bench count rocksdb packages help
+.PHONY: run build test-packages release test test-fast test-kafka chaos compat compat-full verify fix sim fuzz bench count rocksdb packages help
 
 FUZZ_SECONDS ?= 60
 SIM_SEEDS ?= 10000
 REAL_WORK_LINES ?= 100000
-CHAOS_SECONDS ?= 40
+CHAOS_RECORDS ?= 200000
+POWER_CUTS ?= 5
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Asked anew for each recipe: on a fresh machine the compiler, which the folder is named by, comes with `packages`.
 export ROCKSDB_LIB_DIR = $(shell deploy/rocksdb/build --where)
@@ -20,7 +22,7 @@ export ROCKSDB_STATIC := 1
 export THALWEG_BIN ?= $(abspath $(TARGET)/release/thalweg)
 
 help:
-	@sed -n '1,7s/^# //p' Makefile
+	@sed -n '1,8s/^# //p' Makefile
 
 packages:
 	@deploy/system-packages
@@ -48,7 +50,8 @@ test: test-packages rocksdb release
 	cargo test --workspace
 	tests/clients/run --light -j3
 	tests/real-work --lines $(REAL_WORK_LINES)
-	tests/chaos --seconds $(CHAOS_SECONDS)
+	tests/chaos/run --records $(CHAOS_RECORDS)
+	tests/chaos/power-cut --cuts $(POWER_CUTS)
 
 # Apache Kafka's own classes read our segments, indexes and messages. Needs a JDK of at least 17 and Maven.
 test-kafka:
@@ -73,6 +76,10 @@ verify: rocksdb
 fix: rocksdb
 	cargo fmt --all
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+chaos: test-packages release
+	tests/chaos/run --records $(CHAOS_RECORDS)
+	tests/chaos/power-cut --cuts $(POWER_CUTS)
 
 sim: packages
 	cargo run -p thalweg-sim -- --seeds $(SIM_SEEDS)

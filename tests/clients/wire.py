@@ -5,16 +5,57 @@ import socket
 import struct
 import time
 
+# Error codes: of a broker that refers to another, or will soon; of a topic that is not there, or is already.
+UNKNOWN, EXISTS = 3, 36
+ELSEWHERE = {UNKNOWN, 5, 6, 7, 14, 15, 16, 19, 38, 41, 78}
 CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
 
 class Wire:
-    """One connection; every method raises on an error code."""
+    """One connection; every method raises on an error code.
 
-    def __init__(self, brokers):
-        host, port = brokers.split(",")[0].rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=30)
+    With several brokers: to the first that answers, and for a partition to the one that leads it; one that ends is left for
+    the next."""
+
+    def __init__(self, brokers, replicas=1):
+        self.brokers, self.replicas = brokers.split(","), replicas
         self.correlation = 0
+        self.socket = None
+        self.connect()
+
+    def connect(self):
+        """To the next broker."""
+        if self.socket is not None:
+            self.socket.close()
+            self.brokers.append(self.brokers.pop(0))
+        deadline = time.monotonic() + 60
+        while True:
+            host, port = self.brokers[0].rsplit(":", 1)
+            try:
+                self.socket = socket.create_connection((host, int(port)), timeout=30)
+                return
+            except OSError:
+                if len(self.brokers) == 1 or time.monotonic() > deadline:
+                    raise
+                self.brokers.append(self.brokers.pop(0))
+                time.sleep(0.05)
+
+    def anywhere(self, ask):
+        """What `ask` gives, a code first, from the first broker that does not refer to another."""
+        deadline = time.monotonic() + 60
+        while True:
+            for _ in self.brokers:
+                try:
+                    answer = ask()
+                    if answer[0] not in ELSEWHERE or len(self.brokers) == 1:
+                        return answer
+                except (OSError, EOFError):
+                    if len(self.brokers) == 1:
+                        raise
+                self.connect()
+            if answer[0] == UNKNOWN or time.monotonic() > deadline:
+                return answer
+            time.sleep(0.1)
 
     def call(self, key, version, body):
         self.correlation += 1
@@ -30,7 +71,7 @@ class Wire:
         while len(data) < size:
             part = self.socket.recv(size - len(data))
             if not part:
-                raise RuntimeError("the broker closed the connection")
+                raise EOFError("the broker closed the connection")
             data += part
         return data
 
@@ -43,12 +84,17 @@ class Wire:
     def create_topic(self, name, partitions=1, **configs):
         """CreateTopics v2, then waits until it serves."""
         pairs = b"".join(string(k.replace("_", ".")) + string(str(v)) for k, v in configs.items())
-        body = struct.pack(">i", 1) + string(name) + struct.pack(">ihi", partitions, 1, 0)
+        body = struct.pack(">i", 1) + string(name) + struct.pack(">ihi", partitions, self.replicas, 0)
         body += struct.pack(">i", len(configs)) + pairs + struct.pack(">i?", 30000, False)
-        answer = self.call(19, 2, body)
-        length = struct.unpack(">h", answer[8:10])[0]
-        code = struct.unpack(">h", answer[10 + length : 12 + length])[0]
-        if code != 0:
+
+        def create():
+            answer = self.call(19, 2, body)
+            length = struct.unpack(">h", answer[8:10])[0]
+            return struct.unpack(">h", answer[10 + length : 12 + length])
+
+        code = self.anywhere(create)[0]
+        # Of several tries an earlier one may have made it.
+        if code != 0 and (code != EXISTS or len(self.brokers) == 1):
             raise RuntimeError(f"CreateTopics {name}: error {code}")
         self.await_topic(name, partitions)
 
@@ -62,6 +108,9 @@ class Wire:
 
     def list_offset(self, topic, partition, timestamp):
         """ListOffsets v1: (error code, offset)."""
+        return self.anywhere(lambda: self.list_offset_here(topic, partition, timestamp))
+
+    def list_offset_here(self, topic, partition, timestamp):
         body = struct.pack(">ii", -1, 1) + string(topic) + struct.pack(">iiq", 1, partition, timestamp)
         answer = self.call(2, 1, body)
         code, _, offset = struct.unpack(">hqq", answer[-18:])
@@ -102,10 +151,13 @@ class Wire:
         """The codecs of the batches at the start of a partition, by Fetch v4."""
         body = struct.pack(">iiiibi", -1, 0, 1, 1 << 20, 0, 1)
         body += string(topic) + struct.pack(">iiqi", 1, partition, 0, 1 << 20)
-        answer = self.call(1, 4, body)
-        length = struct.unpack(">h", answer[8:10])[0]
-        at = 10 + length + 4
-        code = struct.unpack(">h", answer[at + 4 : at + 6])[0]
+        at = 10 + len(topic.encode()) + 4
+
+        def fetch():
+            answer = self.call(1, 4, body)
+            return struct.unpack(">h", answer[at + 4 : at + 6])[0], answer
+
+        code, answer = self.anywhere(fetch)
         if code != 0:
             raise RuntimeError(f"Fetch {topic}: error {code}")
         aborted = struct.unpack(">i", answer[at + 22 : at + 26])[0]
