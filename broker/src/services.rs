@@ -233,7 +233,7 @@ impl SeenClients {
 }
 
 /// Bytes per second, until it has been seen how the disks take it.
-const MOVE_RATE_FIRST: u64 = 50 << 20;
+const MOVE_RATE_FIRST: u64 = 20 << 20;
 const APPLIED_WAIT: Duration = Duration::from_secs(10);
 /// Threads that may wait for a disk on behalf of consumers at a time.
 const COLD_READS_MAX: usize = 16;

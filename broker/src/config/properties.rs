@@ -260,7 +260,7 @@ pub const PROPERTIES: &[Property] = &[
     number("connections.max.idle.ms", Long, "600000", 1, Broker, "a connection without traffic is closed after this long"),
     number("default.replication.factor", Int, "1", 1, Coordinator, "replicas of a topic whose creator does not say"),
     number("fetch.max.bytes", Int, "57671680", 1_024, Broker, "the most one fetch answers, whatever the client asks"),
-    number("follower.replication.throttled.rate", Long, "52428800", 1, Running, "bytes per second that replicas moved to this broker may copy, all together; in-sync replicas are never held back"),
+    number("follower.replication.throttled.rate", Long, "20971520", 1, Running, "bytes per second that replicas moved to this broker may copy, all together; in-sync replicas are never held back"),
     number("group.initial.rebalance.delay.ms", Int, "3000", 0, Coordinator, "how long an empty group waits for more members before its first rebalance"),
     number("group.max.session.timeout.ms", Int, "1800000", 1, Coordinator, "the longest session timeout a member may ask for"),
     number("group.max.size", Int, "2147483647", 1, Coordinator, "the most members of a group"),

@@ -269,9 +269,7 @@ impl Fetcher {
             Event::Done(number, next) => {
                 let wait_max = self.services.config.properties.millis("replica.fetch.backoff.ms");
                 self.entries.done(number, next, wait_max);
-                if let Some(wait) = self.entries.take_owed(number) {
-                    self.entries.put_off(number, wait);
-                }
+                self.entries.pay(number);
             }
         }
     }
@@ -370,7 +368,9 @@ impl Fetcher {
                 bytes += here;
                 let key = (topic.topic_id, PartitionIndex(data.partition_index));
                 if let Some((partition, id, position)) = self.entries.answered(key, sent.request) {
+                    // One that has nothing left to copy is about to be in sync.
                     if partition.is_arriving()
+                        && here > 0
                         && let Some(wait) = self.moved(here)
                     {
                         self.entries.owes(partition.number, wait);

@@ -300,7 +300,12 @@ impl Owner {
                 self.fail_waiters(ErrorCode::NotLeaderOrFollower);
             }
         }
+        let has_arrived = self.partition.is_arriving() && !is_arriving;
         self.partition.publish_arriving(is_arriving);
+        if has_arrived {
+            // It may be leaving off; from now on it is waited for.
+            self.ask_again();
+        }
         self.publish_leader();
         if self.replica.leader().is_some_and(|leader| !leader.has_min_isr()) {
             // The records stay and may still commit; who waits is told what is known.

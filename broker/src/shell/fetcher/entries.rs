@@ -38,6 +38,8 @@ struct Entry {
     is_in_session: bool,
     /// How long it leaves off once its owner is done with the last answer.
     owed: Option<Duration>,
+    /// Leaves off for what it owes: until then nothing that its owner has to report matters.
+    is_held: bool,
     later: Option<Instant>,
     /// Waits since the last answer that could be used.
     waits: u32,
@@ -54,11 +56,17 @@ impl Entries {
             position,
             is_in_session: false,
             owed: None,
+            is_held: false,
             later: None,
             waits: 0,
             sent: Vec::new(),
         });
         (entry.id, entry.position) = (id, position);
+        // In sync meanwhile, it is waited for.
+        if entry.is_held && partition.is_arriving() {
+            return;
+        }
+        entry.is_held = false;
         self.waiting.remove(&number);
         if let Some(until) = entry.later.take() {
             self.later.remove(&(until, number));
@@ -117,7 +125,7 @@ impl Entries {
     }
 
     /// Leaves a partition out of requests for a while; its owner asks again then.
-    pub fn put_off(&mut self, number: u64, wait: Duration) {
+    fn put_off(&mut self, number: u64, wait: Duration) {
         self.news.remove(&number);
         self.unflushed.remove(&number);
         let Some(entry) = self.all.get_mut(&number) else { return };
@@ -139,9 +147,13 @@ impl Entries {
         }
     }
 
-    /// What it owes, once.
-    pub fn take_owed(&mut self, number: u64) -> Option<Duration> {
-        self.all.get_mut(&number)?.owed.take()
+    /// Its owner is done: it leaves off for as long as it owes.
+    pub fn pay(&mut self, number: u64) {
+        let Some(entry) = self.all.get_mut(&number).filter(|entry| entry.partition.is_arriving()) else { return };
+        if let Some(wait) = entry.owed.take() {
+            entry.is_held = true;
+            self.put_off(number, wait);
+        }
     }
 
     /// Those whose time to wait is over.
@@ -150,7 +162,9 @@ impl Entries {
         while let Some((until, number)) = self.later.first().copied().filter(|(until, _)| *until <= now) {
             self.later.remove(&(until, number));
             // Until its owner asks, it stays out of requests.
-            awake.extend(self.all.get(&number).map(|entry| Arc::clone(&entry.partition)));
+            let Some(entry) = self.all.get_mut(&number) else { continue };
+            entry.is_held = false;
+            awake.push(Arc::clone(&entry.partition));
         }
         awake
     }
