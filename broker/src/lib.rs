@@ -7,6 +7,7 @@ pub mod machine;
 pub mod metrics;
 pub mod services;
 pub mod shell;
+pub mod tiers;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use tracing::{error, info};
 pub use config::{Advertised, BrokerConfig, ListenerConfig};
 pub use error::BrokerError;
 pub use metrics::Metrics;
+pub use tiers::Tier;
 
 use services::Services;
 use shell::budget::ByteBudget;

@@ -44,6 +44,7 @@ pub struct Metrics {
     pub partitions_leading: Gauge,
     pub partitions_offline: Gauge,
     pub partitions_under_replicated: Gauge,
+    pub partitions_under_min_isr: Gauge,
     pub replica_lag_records: Gauge,
     pub log_bytes: Gauge,
     pub high_watermark_lag_records: Gauge,
@@ -115,6 +116,11 @@ impl Metrics {
                 r,
                 "partitions_under_replicated",
                 "partitions led here with fewer in-sync replicas than replicas",
+            ),
+            partitions_under_min_isr: gauge(
+                r,
+                "partitions_under_min_isr",
+                "partitions led here that refuse acks=all for want of in-sync replicas",
             ),
             replica_lag_records: gauge(
                 r,

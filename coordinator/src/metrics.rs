@@ -14,6 +14,9 @@ pub struct CoordinatorMetrics {
     pub brokers: AtomicU64,
     pub topics: AtomicU64,
     pub partitions: AtomicU64,
+    /// Partitions that nobody leads.
+    pub partitions_offline: AtomicU64,
+    pub brokers_fenced: AtomicU64,
     pub groups: AtomicU64,
     /// Groups that have members.
     pub groups_with_members: AtomicU64,

@@ -1,6 +1,7 @@
 //! `thalweg dev`: a node, or a few, without set-up.
 
 mod cluster;
+pub mod control;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -5,17 +5,20 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use futures_util::future::BoxFuture;
+use serde::Deserialize;
+use thalweg_broker::Tier;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// What the pages show; the node implements it over its parts.
 pub trait Status: Send + Sync + 'static {
-    /// Every metric in the OpenMetrics text form.
-    fn metrics(&self) -> String;
+    /// Metrics in the OpenMetrics text form, as many as `tier` has.
+    fn metrics(&self, tier: Tier) -> BoxFuture<'_, String>;
 
     /// `Err` with the reason, one sentence, while the node does not serve.
     fn ready(&self) -> Result<(), String>;
@@ -44,8 +47,19 @@ pub async fn start(listen: SocketAddr, status: Arc<dyn Status>, stop: Cancellati
     Ok(address)
 }
 
-async fn metrics(State(status): State<Arc<dyn Status>>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], status.metrics())
+#[derive(Deserialize)]
+struct Asked {
+    tier: Option<String>,
+}
+
+async fn metrics(State(status): State<Arc<dyn Status>>, Query(asked): Query<Asked>) -> Response {
+    match asked.tier.as_deref().map_or(Ok(Tier::Node), str::parse) {
+        Ok(tier) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], status.metrics(tier).await).into_response()
+        }
+        Err(reason) => (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response(),
+    }
 }
 
 async fn ready(State(status): State<Arc<dyn Status>>) -> impl IntoResponse {
@@ -70,8 +84,8 @@ mod tests {
     }
 
     impl Status for Fake {
-        fn metrics(&self) -> String {
-            "thalweg_test 1\n# EOF\n".to_owned()
+        fn metrics(&self, tier: Tier) -> BoxFuture<'_, String> {
+            Box::pin(async move { format!("thalweg_test{{tier=\"{tier:?}\"}} 1\n# EOF\n") })
         }
 
         fn ready(&self) -> Result<(), String> {
@@ -99,7 +113,10 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 503") && answer.ends_with("recovering 3 of 7 partitions\n"), "{answer}");
         status.ready.store(true, Ordering::SeqCst);
         assert!(get(address, "/health/ready").await.starts_with("HTTP/1.1 200"));
-        assert!(get(address, "/metrics").await.contains("thalweg_test 1"));
+        assert!(get(address, "/metrics").await.contains("Node"));
+        assert!(get(address, "/metrics?tier=partition").await.contains("Partition"));
+        let unknown = get(address, "/metrics?tier=all").await;
+        assert!(unknown.starts_with("HTTP/1.1 400") && unknown.contains("node, topic and partition"), "{unknown}");
         stop.cancel();
     }
 }

@@ -1,15 +1,17 @@
-//! `/metrics` and readiness: the broker's registry, the coordinator's counters and the process, in one page.
+//! `/metrics` and readiness: the broker's registry and tiers, the coordinator's counters and the process, in one page.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures_util::future::BoxFuture;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
-use thalweg_broker::{Metrics, Readiness};
+use thalweg_broker::services::Services;
+use thalweg_broker::{Metrics, Readiness, Tier, tiers};
 use thalweg_coordinator::{CoordinatorMetrics, MetricsSource};
 use tokio::sync::watch;
 
@@ -18,6 +20,8 @@ use crate::http::Status;
 /// What the HTTP service shows of a node.
 pub struct Exposition {
     broker: Option<Arc<Metrics>>,
+    /// `None` of a node that is no broker.
+    services: Option<Arc<Services>>,
     own: Registry,
     readiness: watch::Receiver<Readiness>,
 }
@@ -25,6 +29,7 @@ pub struct Exposition {
 impl Exposition {
     pub fn new(
         broker: Option<Arc<Metrics>>,
+        services: Option<Arc<Services>>,
         coordinator: Option<MetricsSource>,
         readiness: watch::Receiver<Readiness>,
     ) -> Exposition {
@@ -33,13 +38,16 @@ impl Exposition {
         if let Some(source) = coordinator {
             own.register_collector(Box::new(CoordinatorCollector(source)));
         }
-        Exposition { broker, own, readiness }
+        Exposition { broker, services, own, readiness }
     }
 
-    fn write(&self) -> Result<String, fmt::Error> {
+    fn write(&self, tiers: Option<&Registry>) -> Result<String, fmt::Error> {
         let mut text = String::new();
         if let Some(broker) = &self.broker {
             encode_registry(&mut text, broker.registry())?;
+        }
+        if let Some(tiers) = tiers {
+            encode_registry(&mut text, tiers)?;
         }
         encode_registry(&mut text, &self.own)?;
         encode_eof(&mut text)?;
@@ -48,9 +56,20 @@ impl Exposition {
 }
 
 impl Status for Exposition {
-    fn metrics(&self) -> String {
-        // Writing to a string fails only if a value refuses to be written, which none of ours does.
-        self.write().unwrap_or_default()
+    fn metrics(&self, tier: Tier) -> BoxFuture<'_, String> {
+        Box::pin(async move {
+            let tiers = match &self.services {
+                // Before it has registered a broker leads nothing.
+                Some(services) if self.readiness.borrow().is_ready() => Some(tiers::read(services, tier)),
+                Some(_) | None => None,
+            };
+            let tiers = match tiers {
+                Some(reading) => Some(reading.await),
+                None => None,
+            };
+            // Writing to a string fails only if a value refuses to be written, which none of ours does.
+            self.write(tiers.as_ref()).unwrap_or_default()
+        })
     }
 
     fn ready(&self) -> Result<(), String> {
@@ -81,7 +100,7 @@ impl Collector for CoordinatorCollector {
         for (name, help, value) in coordinator_counters(metrics) {
             counter(&mut encoder, name, help, None, value.load(Ordering::Relaxed) as f64)?;
         }
-        let name = "thalweg_coordinator_commit_seconds";
+        let name = COMMIT_SECONDS;
         let help = "from handing an entry to Raft until it is applied";
         let buckets: Vec<(f64, u64)> = metrics
             .commit_latency
@@ -95,9 +114,10 @@ impl Collector for CoordinatorCollector {
     }
 }
 
-type Row<'a> = (&'static str, &'static str, &'a AtomicU64);
+/// Name, meaning, value.
+pub type Row<'a> = (&'static str, &'static str, &'a AtomicU64);
 
-fn coordinator_gauges(metrics: &CoordinatorMetrics) -> [Row<'_>; 10] {
+pub fn coordinator_gauges(metrics: &CoordinatorMetrics) -> [Row<'_>; 12] {
     [
         ("thalweg_coordinator_raft_term", "the Raft term", &metrics.raft_term),
         ("thalweg_coordinator_leader", "1 while this node leads the coordinators", &metrics.is_leader),
@@ -106,19 +126,23 @@ fn coordinator_gauges(metrics: &CoordinatorMetrics) -> [Row<'_>; 10] {
         ("thalweg_coordinator_brokers", "registered brokers", &metrics.brokers),
         ("thalweg_coordinator_topics", "topics", &metrics.topics),
         ("thalweg_coordinator_partitions", "partitions of all topics", &metrics.partitions),
+        ("thalweg_coordinator_partitions_offline", "partitions that nobody leads", &metrics.partitions_offline),
+        ("thalweg_coordinator_brokers_fenced", "registered brokers that do not serve", &metrics.brokers_fenced),
         ("thalweg_coordinator_groups", "consumer groups", &metrics.groups),
         ("thalweg_coordinator_groups_with_members", "consumer groups that have members", &metrics.groups_with_members),
         ("thalweg_coordinator_feed_subscribers", "brokers that follow the feed", &metrics.feed_subscribers),
     ]
 }
 
-fn coordinator_counters(metrics: &CoordinatorMetrics) -> [Row<'_>; 3] {
+pub fn coordinator_counters(metrics: &CoordinatorMetrics) -> [Row<'_>; 3] {
     [
         ("thalweg_coordinator_rebalances", "completed group rebalances", &metrics.rebalances),
         ("thalweg_coordinator_commands", "commands committed", &metrics.commands),
         ("thalweg_coordinator_entries", "Raft entries that carried the commands", &metrics.entries),
     ]
 }
+
+pub const COMMIT_SECONDS: &str = "thalweg_coordinator_commit_seconds";
 
 /// The process as the kernel accounts it, under the names that dashboards know.
 #[derive(Debug)]
@@ -178,10 +202,10 @@ fn counter(
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_page_has_the_process_and_ends_as_open_metrics_must() {
-        let exposition = Exposition::new(Some(Metrics::new()), None, watch::channel(Readiness::Starting).1);
-        let page = Status::metrics(&exposition);
+    #[tokio::test]
+    async fn the_page_has_the_process_and_ends_as_open_metrics_must() {
+        let exposition = Exposition::new(Some(Metrics::new()), None, None, watch::channel(Readiness::Starting).1);
+        let page = Status::metrics(&exposition, Tier::Partition).await;
         assert!(page.contains("process_resident_memory_bytes "), "{page}");
         assert!(page.contains("process_cpu_seconds_total "), "{page}");
         assert!(page.contains("thalweg_connections 0"), "{page}");

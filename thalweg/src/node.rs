@@ -119,8 +119,12 @@ async fn serve(
     };
     let mut parent_gone = std::pin::pin!(stop_with.happened());
     let stop = CancellationToken::new();
-    let exposition =
-        Exposition::new(broker.as_ref().map(Broker::metrics), coordinator.map(Coordinator::metrics), readiness.clone());
+    let exposition = Exposition::new(
+        broker.as_ref().map(Broker::metrics),
+        broker.as_ref().map(|broker| Arc::clone(broker.services())),
+        coordinator.map(Coordinator::metrics),
+        readiness.clone(),
+    );
     let http_address = http::start(config.http.listen, Arc::new(exposition), stop.clone()).await?;
     let node = Node { broker, http_address, coordinator_address: coordinator.map(Coordinator::local_addr) };
 

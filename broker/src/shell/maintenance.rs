@@ -177,6 +177,9 @@ fn measure(services: &Arc<Services>, dirs: &Arc<Dirs>) {
         partition.leader_epoch().is_some() && registered.is_some_and(|found| found.is_moving())
     }));
     drop(image);
+    metrics
+        .partitions_under_min_isr
+        .set(count(&|partition| partition.leader_epoch().is_some() && !partition.has_min_isr()));
     let bytes: u64 = all.iter().map(|partition| partition.view().size_bytes()).sum();
     metrics.log_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     let leading = all.iter().filter(|partition| partition.leader_epoch().is_some());

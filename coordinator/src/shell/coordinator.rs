@@ -260,6 +260,10 @@ impl MetricsSource {
         metrics.brokers.store(state.brokers().count() as u64, Ordering::Relaxed);
         metrics.topics.store(state.topics().count() as u64, Ordering::Relaxed);
         metrics.partitions.store(state.partitions().count() as u64, Ordering::Relaxed);
+        let leaderless = state.partitions().filter(|(_, _, partition)| partition.leader.is_none());
+        metrics.partitions_offline.store(leaderless.count() as u64, Ordering::Relaxed);
+        let fenced = state.brokers().filter(|(_, broker)| broker.fenced).count();
+        metrics.brokers_fenced.store(fenced as u64, Ordering::Relaxed);
         metrics.groups.store(state.groups().count() as u64, Ordering::Relaxed);
         metrics.feed_subscribers.store(self.shared.feed.subscriber_count() as u64, Ordering::Relaxed);
         metrics

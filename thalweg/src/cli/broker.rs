@@ -12,6 +12,7 @@ use super::connect::Connection;
 use super::drain;
 use super::failure::Failure;
 use super::output::{Output, Table, bytes, print_line, print_value};
+use super::safe_to_restart::SafeToRestart;
 
 #[derive(Debug, Subcommand)]
 pub enum BrokerCommand {
@@ -29,6 +30,8 @@ pub enum BrokerCommand {
     Uncordon(drain::OneBroker),
     /// Forget a broker that is empty and gone for good
     Remove(drain::OneBroker),
+    /// Say whether a broker can be restarted without anybody noticing; exit code 0 if so
+    SafeToRestart(SafeToRestart),
 }
 
 #[derive(Debug, Args)]
@@ -71,6 +74,7 @@ pub async fn run(command: BrokerCommand) -> Result<(), Failure> {
         BrokerCommand::Cordon(verb) => verb.cordon(true).await,
         BrokerCommand::Uncordon(verb) => verb.cordon(false).await,
         BrokerCommand::Remove(verb) => verb.remove().await,
+        BrokerCommand::SafeToRestart(verb) => verb.run().await,
     }
 }
 

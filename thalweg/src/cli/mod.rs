@@ -12,6 +12,7 @@ mod coordinator;
 mod doctor;
 mod drain;
 mod failure;
+mod generate;
 mod group;
 mod health;
 mod log;
@@ -21,6 +22,7 @@ mod perf;
 mod place;
 mod profile;
 mod rebalance;
+mod safe_to_restart;
 mod select;
 mod stop;
 mod time;
@@ -70,6 +72,9 @@ pub enum Command {
     /// Look at log files on disk, of Thalweg or Apache Kafka; no node needed
     #[command(subcommand)]
     Log(log::LogCommand),
+    /// Print a dashboard and alerts for this version's metrics
+    #[command(subcommand)]
+    Generate(generate::GenerateCommand),
     /// Name clusters, and choose the one that verbs talk to
     #[command(subcommand)]
     Profile(profile::ProfileCommand),
@@ -98,6 +103,7 @@ fn carry_out(command: Command, whole: impl FnOnce() -> clap::Command) -> Result<
         Command::Rebalance(command) => in_runtime(rebalance::run(command)),
         Command::Perf(command) => in_runtime(perf::run(command)),
         Command::Doctor(verb) => in_runtime(verb.run()),
+        Command::Generate(command) => generate::run(&command),
         Command::Health(verb) => verb.run(),
         Command::Top(verb) => in_runtime(verb.run()),
         Command::Coordinator(command) => in_runtime(coordinator::run(command)),
@@ -167,6 +173,9 @@ mod tests {
             "perf produce t --num-records 5 --record-size 10 --throughput 3",
             "perf e2e t -r 10",
             "top -i 5 --once",
+            "generate grafana-dashboard",
+            "broker safe-to-restart 1",
+            "cluster restart --rolling -b a:1",
             "health --live --http [::]:9644",
             "doctor --format json",
             "doctor listeners -b a:1",

@@ -71,7 +71,8 @@ impl Overrides {
         put_list(&mut broker.coordinators, self.coordinators);
         broker.id = self.broker_id.or(broker.id);
         broker.inter_broker_listener = self.inter_broker_listener.or(broker.inter_broker_listener.take());
-        broker.rack = self.rack.or(broker.rack.take());
+        // An orchestrator that knows of no zone sets the variable to nothing.
+        broker.rack = self.rack.filter(|rack| !rack.is_empty()).or(broker.rack.take());
         put(&mut config.coordinator.id, self.coordinator_id);
         put(&mut config.coordinator.listen, self.coordinator_listen);
         put_list(&mut config.coordinator.peers, self.coordinator_peers.iter().map(ToString::to_string).collect());

@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::control::{self, Asked};
 use super::{DEV_PROPERTIES, DevArguments};
 use crate::config::Listen;
 use crate::telemetry;
@@ -31,7 +32,9 @@ struct Place {
 }
 
 enum News {
-    Ready,
+    Ready(u16),
+    /// Somebody wants a node restarted.
+    Asked(Asked),
     Ended(u16, String),
     /// SIGINT or SIGTERM.
     Stop,
@@ -57,7 +60,9 @@ pub fn run(arguments: &DevArguments, started: Instant) -> Result<()> {
     for place in &places {
         nodes.push(Node::start(place, &news)?);
     }
-    let outcome = attend(&mut nodes, &receiver, &places, arguments, started);
+    let asking = news.clone();
+    control::listen(&arguments.data_dir, move |asked| asking.send(News::Asked(asked)).is_ok())?;
+    let outcome = attend(&mut nodes, &news, &receiver, &places, arguments, started);
     nodes.iter_mut().for_each(Node::ask_to_stop);
     nodes.iter_mut().for_each(Node::wait);
     outcome
@@ -79,24 +84,45 @@ pub fn refuse_data_of_several(data_dir: &Path) -> Result<()> {
 
 fn attend(
     nodes: &mut [Node],
+    sender: &Sender<News>,
     news: &Receiver<News>,
     places: &[Place],
     arguments: &DevArguments,
     started: Instant,
 ) -> Result<()> {
     let (mut ready, mut ended) = (0, 0);
+    let mut restarting: Option<Restart> = None;
     while let Ok(event) = news.recv() {
         match event {
-            News::Ready => {
+            News::Ready(number) => {
+                if let Some(restart) = restarting.take_if(|restart| restart.asked.node == number) {
+                    restart.answer(Ok(()));
+                    continue;
+                }
                 ready += 1;
                 if ready == nodes.len() {
                     telemetry::say(&banner(places, arguments, started));
                 }
             }
+            News::Asked(asked) => match restart(nodes, &asked, restarting.is_some(), ready) {
+                Ok(()) => restarting = Some(Restart { asked, began: Instant::now(), again: false }),
+                // Whoever asked may have gone.
+                Err(why) => drop(asked.answer.send(Err(why))),
+            },
             News::Ended(number, how) if ready < nodes.len() => {
                 bail!("node {number} {how} before the cluster was ready; its last words are above");
             }
             News::Ended(number, how) => {
+                if let Some(restart) = restarting.as_mut().filter(|restart| restart.asked.node == number) {
+                    if !std::mem::replace(&mut restart.again, true) {
+                        start_again(nodes, number, sender, places)?;
+                        continue;
+                    }
+                    let why = format!("it {how} instead of coming back; its last words are with those of the cluster");
+                    if let Some(restart) = restarting.take() {
+                        restart.answer(Err(why));
+                    }
+                }
                 ended += 1;
                 telemetry::say(&format!("node {number} {how}; {} of {} still run", nodes.len() - ended, nodes.len()));
                 if ended == nodes.len() {
@@ -105,6 +131,48 @@ fn attend(
             }
             News::Stop => return Ok(()),
         }
+    }
+    Ok(())
+}
+
+/// A node on its way down and up again.
+struct Restart {
+    asked: Asked,
+    began: Instant,
+    /// It has ended and was started.
+    again: bool,
+}
+
+impl Restart {
+    fn answer(self, outcome: Result<(), String>) {
+        // Whoever asked may have gone.
+        drop(self.asked.answer.send(outcome.map(|()| self.began.elapsed())));
+    }
+}
+
+/// Begins with the node's end, which is heard of as any other's.
+fn restart(nodes: &mut [Node], asked: &Asked, is_busy: bool, ready: usize) -> Result<(), String> {
+    let count = nodes.len();
+    if ready < count {
+        return Err("the cluster is not ready yet".to_owned());
+    }
+    if is_busy {
+        return Err("another node is being restarted".to_owned());
+    }
+    let node = usize::from(asked.node).checked_sub(1).and_then(|at| nodes.get_mut(at));
+    let node = node.ok_or_else(|| format!("there is no such node; there are 1 to {count}"))?;
+    if !node.runs() {
+        return Err("it does not run; stop the cluster and start it again".to_owned());
+    }
+    node.ask_to_stop();
+    Ok(())
+}
+
+fn start_again(nodes: &mut [Node], number: u16, news: &Sender<News>, places: &[Place]) -> Result<()> {
+    let at = usize::from(number).saturating_sub(1);
+    if let (Some(node), Some(place)) = (nodes.get_mut(at), places.get(at)) {
+        node.wait();
+        *node = Node::start(place, news)?;
     }
     Ok(())
 }
@@ -236,7 +304,7 @@ impl Node {
                     if !is_ready && line.contains(" ready") {
                         is_ready = true;
                         // Nobody listens any more: the cluster stops.
-                        drop(news.send(News::Ready));
+                        drop(news.send(News::Ready(number)));
                     }
                 }
                 // Its end of the pipe is closed with the process.
@@ -244,6 +312,10 @@ impl Node {
             });
         }
         Ok(Node { child })
+    }
+
+    fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
     }
 
     fn ask_to_stop(&mut self) {
@@ -299,7 +371,7 @@ fn banner(places: &[Place], arguments: &DevArguments, started: Instant) -> Strin
 Type next, in another terminal:
   echo hello | thalweg topic produce demo{brokers}
   thalweg topic consume demo -e{brokers}
-  kill -9 one of the nodes
+  kill -9 one of the nodes, or: thalweg cluster restart --rolling --data-dir {data}{brokers}
 
 Ctrl-C stops all nodes; the data stays.",
         version = env!("CARGO_PKG_VERSION"),

@@ -24,6 +24,8 @@ pub struct Check {
     pub is_good: bool,
     /// What was counted, and which partitions or disks are meant if it does not hold.
     pub detail: String,
+    /// What to do and type if it does not hold.
+    pub remedy: &'static str,
 }
 
 impl Health {
@@ -31,7 +33,10 @@ impl Health {
         let admin = self.connection.open().await?.admin();
         let checks = examine(&admin).await?;
         if self.output.format.is_data() {
-            let entry = |check: &Check| json!({"check": check.name, "good": check.is_good, "detail": check.detail});
+            let entry = |check: &Check| {
+                let remedy = (!check.is_good).then_some(check.remedy);
+                json!({"check": check.name, "good": check.is_good, "detail": check.detail, "remedy": remedy})
+            };
             let value = json!({
                 "healthy": checks.iter().all(|check| check.is_good),
                 "checks": checks.iter().map(entry).collect::<Vec<_>>(),
@@ -42,6 +47,9 @@ impl Health {
             for check in &checks {
                 let mark = if check.is_good { "ok" } else { "BAD" };
                 table.row(vec![mark.to_owned(), check.name.to_owned(), check.detail.clone()]);
+                if !check.is_good {
+                    table.row(vec![String::new(), String::new(), format!("-> {}", check.remedy)]);
+                }
             }
             table.print()?;
         }
@@ -68,7 +76,9 @@ pub async fn examine(admin: &Admin) -> Result<Vec<Check>, Failure> {
         // A topic with fewer copies than that takes writes from them all.
         least.is_some_and(|least| partition.isr.len() < least.min(partition.replicas.len()))
     };
-    checks.push(partitions_check(&cluster, "every partition has min.insync.replicas", is_short));
+    let name = "every partition has min.insync.replicas";
+    checks.push(partitions_check(&cluster, name, "until then acks=all is refused: as above", is_short));
+    checks.extend(brokers_check(admin).await);
     for broker in cluster.brokers.keys() {
         checks.extend(disks(admin, *broker).await);
     }
@@ -81,17 +91,28 @@ fn of_partitions(cluster: &Metadata) -> Vec<Check> {
         name: "a controller leads",
         is_good: cluster.controller.is_some(),
         detail: cluster.controller.map_or("none".to_owned(), |node| format!("broker {node}")),
+        remedy: "start brokers, and coordinators until more than half of them run: thalweg coordinator list",
     };
     vec![
         controller,
-        partitions_check(cluster, "every partition has a leader", |_, partition| partition.leader.is_none()),
-        partitions_check(cluster, "every replica is in sync", |_, partition| {
+        partitions_check(
+            cluster,
+            "every partition has a leader",
+            "start the brokers that hold it: thalweg topic describe TOPIC names its replicas",
+            |_, partition| partition.leader.is_none(),
+        ),
+        partitions_check(cluster, "every replica is in sync", BEHIND, |_, partition| {
             partition.isr.len() < partition.replicas.len()
         }),
     ]
 }
 
-fn partitions_check(cluster: &Metadata, name: &'static str, is_bad: impl Fn(&str, &PartitionInfo) -> bool) -> Check {
+fn partitions_check(
+    cluster: &Metadata,
+    name: &'static str,
+    remedy: &'static str,
+    is_bad: impl Fn(&str, &PartitionInfo) -> bool,
+) -> Check {
     let all = cluster.topics.values().flat_map(|topic| topic.partitions.iter().map(move |p| (topic.name.as_str(), p)));
     let mut count = 0;
     let mut bad = Vec::new();
@@ -110,7 +131,26 @@ fn partitions_check(cluster: &Metadata, name: &'static str, is_bad: impl Fn(&str
             format!("{} of {count}: {names}{more}", shown.len())
         }
     };
-    Check { name, is_good: bad.is_empty(), detail }
+    Check { name, is_good: bad.is_empty(), detail, remedy }
+}
+
+/// Only Thalweg tells of brokers that are registered and do not serve.
+async fn brokers_check(admin: &Admin) -> Option<Check> {
+    let report = admin.explain_any_broker().await.ok()?;
+    let fenced: Vec<String> =
+        report.brokers.iter().filter(|broker| broker.is_fenced).map(|broker| broker.node_id.to_string()).collect();
+    let count = report.brokers.len();
+    let detail = if fenced.is_empty() {
+        format!("{count} broker(s)")
+    } else {
+        format!("{} of {count}: {}", fenced.len(), fenced.join(", "))
+    };
+    Some(Check {
+        name: "every registered broker serves",
+        is_good: fenced.is_empty(),
+        detail,
+        remedy: "start it; if it runs, its log says why it is not let in",
+    })
 }
 
 /// A broker that does not answer has a check that says so.
@@ -122,6 +162,7 @@ async fn disks(admin: &Admin, broker: thalweg_model::NodeId) -> Vec<Check> {
                 name: "the broker answers",
                 is_good: false,
                 detail: format!("broker {broker}: {error}"),
+                remedy: "start it if it is down; else: thalweg doctor listeners",
             }];
         }
     };
@@ -135,11 +176,14 @@ async fn disks(admin: &Admin, broker: thalweg_model::NodeId) -> Vec<Check> {
             }
             (None, None) => (true, format!("{place}: online")),
         };
-        Check { name: "the log directory has room", is_good, detail }
+        let remedy =
+            "thalweg topic why-kept TOPIC; lower its retention, or add space. A failed disk: replace it, restart";
+        Check { name: "the log directory has room", is_good, detail, remedy }
     };
     dirs.iter().map(check).collect()
 }
 
+const BEHIND: &str = "a broker is down or catches up: thalweg broker list; start it, or wait while this number falls";
 const SHOWN_MAX: usize = 10;
 /// Below this share of the volume a disk counts as nearly full.
 const FREE_PERCENT_MIN: u64 = 5;

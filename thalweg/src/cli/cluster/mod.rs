@@ -3,6 +3,7 @@
 mod config;
 mod health;
 mod info;
+mod restart;
 
 use clap::Subcommand;
 
@@ -17,6 +18,8 @@ pub enum ClusterCommand {
     Info(info::Info),
     /// Say whether every partition has its leader and copies; exit code 0 only if so
     Health(health::Health),
+    /// Restart the nodes of `thalweg dev -n N` one by one while clients go on
+    Restart(restart::Restart),
     /// Look at and change what brokers use where a topic says nothing
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -26,6 +29,7 @@ pub async fn run(command: ClusterCommand) -> Result<(), Failure> {
     match command {
         ClusterCommand::Info(verb) => verb.run().await,
         ClusterCommand::Health(verb) => verb.run().await,
+        ClusterCommand::Restart(verb) => verb.run().await,
         ClusterCommand::Config(command) => config::run(command).await,
     }
 }

@@ -115,5 +115,5 @@ fn of_check(check: Check) -> Finding {
     if check.is_good {
         return Finding::good("cluster", what);
     }
-    Finding::bad("cluster", what, "see docs/OPERATIONS.md, \"When something is red\"")
+    Finding::bad("cluster", what, check.remedy)
 }
