@@ -52,6 +52,14 @@ fn every_metric_that_is_named_anywhere_is_on_the_page() {
     let missing: Vec<_> = named(&rows.join("\n")).into_iter().filter(|name| !is_there(name)).collect();
     assert!(missing.is_empty(), "docs/OPERATIONS.md names {missing:?}, which no node has:\n{page}");
 
+    // Without the bucket of everything a quantile is no number.
+    let histograms = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" histogram"));
+    let histograms: Vec<&str> = histograms.collect();
+    assert!(histograms.contains(&"thalweg_coordinator_commit_seconds"), "{histograms:?}");
+    for name in histograms {
+        assert!(page.contains(&format!("{name}_bucket{{le=\"+Inf\"}}")), "{name}: {page}");
+    }
+
     let lag = format!("thalweg_group_lag_records{{group=\"g\",topic=\"{topic}\"}}");
     let behind = page.lines().find_map(|line| line.strip_prefix(&lag)).unwrap_or_else(|| panic!("{lag}: {page}"));
     assert_eq!(behind.trim(), "2");

@@ -105,7 +105,7 @@ impl Collector for CoordinatorCollector {
         let buckets: Vec<(f64, u64)> = metrics
             .commit_latency
             .buckets()
-            .map(|(bound, count)| (bound.map_or(f64::MAX, |us| us as f64 / 1e6), count))
+            .map(|(bound, count)| (bound.map_or(f64::INFINITY, |us| us as f64 / 1e6), count))
             .collect();
         let count = buckets.iter().map(|(_, count)| count).sum();
         let sum = metrics.commit_latency.sum_us() as f64 / 1e6;
