@@ -257,7 +257,11 @@ listen = "{node.host}:{node.http}"
         return all(is_well(self.partitions(topic, number)) for number in NODES)
 
     def until_in_sync(self, topic, timeout=90):
-        self.until(lambda: self.in_sync(topic), f"not every replica of {topic} is in sync", timeout)
+        """Whoever ends meanwhile is started again: a node whose disks failed ends only once that is noted somewhere."""
+        def holds():
+            self.start_dead()
+            return self.in_sync(topic)
+        self.until(holds, f"not every replica of {topic} is in sync", timeout)
 
     def heal(self):
         """Undoes whatever was done to the nodes, and starts those that are dead."""
