@@ -56,6 +56,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Whole programs are in `examples/`: `write_lines`, `work_in_group` and `look_after_topic`.
 
 mod backoff;
 mod client;
@@ -77,4 +79,5 @@ pub use error::{ClientError, Result};
 pub use metadata::{BrokerInfo, Metadata, PartitionInfo, TopicInfo};
 pub use offsets::{Isolation, ListedOffset, OffsetSpec};
 pub use producer::{Acks, Delivered, Delivery, Header, Producer, ProducerConfig, ProducerRecord};
+pub use thalweg_model::{ErrorCode, Offset, Timestamp, TopicPartition};
 pub use thalweg_wire::records::{Record, RecordHeader, RecordHeaders};

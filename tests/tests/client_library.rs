@@ -1,9 +1,6 @@
-//! The client against a real cluster, Thalweg's or Apache Kafka's: `THALWEG_TEST_ADDR=host:port`.
-//!
-//! Without an address every test here says so and passes.
+//! The client library against a real broker: a node of ours, or with `BROKERS=host:port` Apache Kafka.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,23 +12,22 @@ use thalweg_client::{
     OffsetReset, OffsetSpec, Producer, ProducerConfig, ProducerRecord, StartAt,
 };
 use thalweg_model::{ErrorCode, Offset, Timestamp, TopicPartition};
+use thalweg_tests::{Target, target, unique};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// `None`, with a line for the reader, if there is no cluster to test against.
-async fn cluster() -> Option<Client> {
-    let Ok(address) = std::env::var("THALWEG_TEST_ADDR") else {
-        let _ = writeln!(std::io::stderr(), "skipped: THALWEG_TEST_ADDR is not set");
-        return None;
-    };
-    Some(Client::connect(ClientConfig::new(&address)).await.expect("the cluster at THALWEG_TEST_ADDR answers"))
+/// A client of the broker that these tests share, which stays as long as the first of the pair is held.
+async fn cluster() -> (Arc<Target>, Client) {
+    connect(|config| config).await
 }
 
-fn unique(name: &str) -> String {
-    format!("client-{name}-{:08x}", rand::random::<u32>())
+async fn connect(with: impl FnOnce(ClientConfig) -> ClientConfig) -> (Arc<Target>, Client) {
+    let target = target();
+    let client = Client::connect(with(ClientConfig::new(target.addr()))).await.expect("the broker answers");
+    (target, client)
 }
 
 /// Reads until `count` records came; a missing one fails the test.
-async fn read(consumer: &mut Consumer, count: usize) -> Vec<(TopicPartition, thalweg_wire::records::Record)> {
+async fn read(consumer: &mut Consumer, count: usize) -> Vec<(TopicPartition, thalweg_client::Record)> {
     let mut records = Vec::new();
     while records.len() < count {
         let set = consumer.poll(Duration::from_secs(20)).await.expect("poll works");
@@ -53,7 +49,7 @@ async fn gather(values: &mut UnboundedReceiver<String>, seen: &mut BTreeMap<Stri
 /// Goal: what goes in comes out, with each codec. Method: keys, nulls, headers and times, read from the beginning.
 #[tokio::test(flavor = "multi_thread")]
 async fn records_come_back_as_they_were_sent_with_every_codec() {
-    let Some(client) = cluster().await else { return };
+    let (_target, client) = cluster().await;
     for compression in Compression::ALL {
         let topic = unique(compression.name());
         let config = ProducerConfig { compression, ..ProducerConfig::default() };
@@ -91,7 +87,7 @@ async fn records_come_back_as_they_were_sent_with_every_codec() {
 /// Goal: order and completeness under batching and pipelining. Method: 20,000 records to one partition.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_records_arrive_once_and_in_order() {
-    let Some(client) = cluster().await else { return };
+    let (_target, client) = cluster().await;
     let topic = unique("many");
     let config = ProducerConfig { batch_bytes: 4 << 10, ..ProducerConfig::default() };
     let producer = Producer::new(&client, config).unwrap();
@@ -113,7 +109,7 @@ async fn many_records_arrive_once_and_in_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_over_the_topics_limit_fails_alone() {
-    let Some(client) = cluster().await else { return };
+    let (_target, client) = cluster().await;
     let topic = unique("large");
     let config = ProducerConfig { request_bytes_max: 8 << 20, batch_bytes: 4 << 20, ..ProducerConfig::default() };
     let producer = Producer::new(&client, config).unwrap();
@@ -133,7 +129,7 @@ async fn a_record_over_the_topics_limit_fails_alone() {
 /// Goal: three members share a topic, one goes, nobody reads twice what was committed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_shares_partitions_and_takes_over_from_a_member_that_leaves() {
-    let Some(client) = cluster().await else { return };
+    let (_target, client) = cluster().await;
     let topic = new_topic(&client, "group", 6).await;
     let group_id = unique("g");
     let producer = Producer::new(&client, ProducerConfig::default()).unwrap();
@@ -223,7 +219,7 @@ async fn join(consumer: &mut Consumer, count: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_goes_on_where_it_committed() {
-    let Some(client) = cluster().await else { return };
+    let (_target, client) = cluster().await;
     let topic = new_topic(&client, "resume", 1).await;
     fill(&client, &topic, numbered(0..10)).await;
     let tp = topic_partition(&topic, 0).unwrap();
@@ -249,7 +245,7 @@ async fn a_group_goes_on_where_it_committed() {
 /// counts its rebalances while the static one closes and comes back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_static_member_comes_back_without_a_rebalance_and_fences_its_double() {
-    let Some(client) = cluster().await else { return };
+    let (_target, client) = cluster().await;
     let topic = new_topic(&client, "static", 2).await;
     let group = unique("g");
     let rebalance_count = Arc::new(AtomicU32::new(0));
@@ -289,7 +285,7 @@ async fn a_static_member_comes_back_without_a_rebalance_and_fences_its_double() 
 /// member's listener must never see more go than the newcomer gets.
 #[tokio::test(flavor = "multi_thread")]
 async fn cooperative_members_give_up_only_what_moves() {
-    let Some(client) = cluster().await else { return };
+    let (_target, client) = cluster().await;
     let topic = new_topic(&client, "coop", 4).await;
     let revoked = Arc::new(Mutex::new(0));
     let count = Arc::clone(&revoked);
@@ -324,7 +320,7 @@ async fn cooperative_members_give_up_only_what_moves() {
 /// each of the others, which no assignor without memory would do.
 #[tokio::test(flavor = "multi_thread")]
 async fn sticky_members_get_back_what_they_had() {
-    let Some(client) = cluster().await else { return };
+    let (_target, client) = cluster().await;
     let topic = new_topic(&client, "sticky", 6).await;
     let mut config = ConsumerConfig::group(unique("g"));
     config.assignors = vec![Assignor::Sticky];
@@ -353,7 +349,7 @@ async fn sticky_members_get_back_what_they_had() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn offsets_are_found_by_time_and_a_seek_goes_there() {
-    let Some(client) = cluster().await else { return };
+    let (_target, client) = cluster().await;
     let topic = new_topic(&client, "times", 1).await;
     fill(&client, &topic, numbered(0..100)).await;
     let tp = topic_partition(&topic, 0).unwrap();
@@ -382,7 +378,7 @@ async fn offsets_are_found_by_time_and_a_seek_goes_there() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_offset_below_the_log_start_resets_as_the_policy_says() {
-    let Some(client) = cluster().await else { return };
+    let (_target, client) = cluster().await;
     let topic = new_topic(&client, "reset", 1).await;
     fill(&client, &topic, numbered(0..20)).await;
     let tp = topic_partition(&topic, 0).unwrap();
@@ -401,7 +397,7 @@ async fn an_offset_below_the_log_start_resets_as_the_policy_says() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn topics_are_created_changed_and_deleted() {
-    let Some(client) = cluster().await else { return };
+    let (_target, client) = cluster().await;
     let admin = client.admin();
     let name = unique("admin");
     let wanted = NewTopic::new(&name).partitions(2).config("retention.ms", "3600000");
@@ -433,7 +429,7 @@ async fn topics_are_created_changed_and_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn groups_are_listed_described_and_deleted() {
-    let Some(client) = cluster().await else { return };
+    let (_target, client) = cluster().await;
     let admin = client.admin();
     let topic = new_topic(&client, "described", 2).await;
     let group = unique("g");
@@ -455,12 +451,8 @@ async fn groups_are_listed_described_and_deleted() {
 /// Goal: topics that match are read, also one that is made later; others are not. Method: three topics, one late.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pattern_takes_up_topics_that_come_later() {
-    let Ok(address) = std::env::var("THALWEG_TEST_ADDR") else {
-        let _ = writeln!(std::io::stderr(), "skipped: THALWEG_TEST_ADDR is not set");
-        return;
-    };
-    let config = ClientConfig { metadata_max_age: Duration::from_millis(200), ..ClientConfig::new(&address) };
-    let client = Client::connect(config).await.expect("the cluster at THALWEG_TEST_ADDR answers");
+    let often = |config| ClientConfig { metadata_max_age: Duration::from_millis(200), ..config };
+    let (_target, client) = connect(often).await;
     let prefix = unique("pattern");
     let names = ["one", "two", "late", "other"].map(|name| format!("{prefix}.{name}"));
     let producer = Producer::new(&client, ProducerConfig::default()).unwrap();
@@ -487,7 +479,7 @@ async fn a_pattern_takes_up_topics_that_come_later() {
 /// Goal: offsets move from outside, without and under members. Method: an idle group, then one with a member.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_groups_offsets_are_moved_from_outside_also_under_a_member() {
-    let Some(client) = cluster().await else { return };
+    let (_target, client) = cluster().await;
     let admin = client.admin();
     let (topic, group) = (unique("moved"), unique("moved"));
     admin.create_topic(&NewTopic::new(&topic).partitions(1).replication_factor(1)).await.unwrap();
