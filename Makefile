@@ -13,6 +13,7 @@ SHELL := /bin/bash
 FUZZ_SECONDS ?= 60
 SIM_SEEDS ?= 10000
 REAL_WORK_LINES ?= 100000
+EXPORT_RECORDS ?= 50000
 CHAOS_RECORDS ?= 200000
 POWER_CUTS ?= 5
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -50,6 +51,7 @@ test: test-packages rocksdb release
 	cargo test --workspace
 	tests/clients/run --light -j3
 	tests/real-work --lines $(REAL_WORK_LINES)
+	tests/export --records $(EXPORT_RECORDS) || [ $$? = 77 ]
 	tests/chaos/run --records $(CHAOS_RECORDS)
 	tests/chaos/power-cut --cuts $(POWER_CUTS)
 

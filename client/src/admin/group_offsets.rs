@@ -19,6 +19,18 @@ impl Admin {
     /// # Errors
     /// [`ErrorCode::UnknownMemberId`] if it has members: [`Admin::commit_group_offsets_live`] does it all the same.
     pub async fn commit_group_offsets(&self, group_id: &str, offsets: &BTreeMap<TopicPartition, Offset>) -> Result<()> {
+        self.commit_group_offsets_with(group_id, offsets.iter().map(|(tp, offset)| (tp, *offset, ""))).await
+    }
+
+    /// As [`Admin::commit_group_offsets`], with the application's text beside each offset.
+    ///
+    /// # Errors
+    /// As there; [`ErrorCode::OffsetMetadataTooLarge`] for a text that the cluster finds too long.
+    pub async fn commit_group_offsets_with<'a>(
+        &self,
+        group_id: &str,
+        offsets: impl IntoIterator<Item = (&'a TopicPartition, Offset, &'a str)>,
+    ) -> Result<()> {
         let request = commit_request(group_id, offsets);
         let (_, answer) = self.call_coordinator(group_id, &request, COMMIT_VERSION_WITH_NAMES).await?;
         check_commit(group_id, &answer)
@@ -35,7 +47,7 @@ impl Admin {
         group_id: &str,
         offsets: &BTreeMap<TopicPartition, Offset>,
     ) -> Result<usize> {
-        let commit = commit_request(group_id, offsets);
+        let commit = commit_request(group_id, offsets.iter().map(|(tp, offset)| (tp, *offset, "")));
         let deadline = Instant::now() + self.timeout();
         let mut backoff = self.client.backoff();
         let mut expelled_count = 0;
@@ -116,7 +128,10 @@ fn is_members_fault(error: &ClientError) -> bool {
     error.code().is_some_and(|code| codes.contains(&code)) || error.is_retriable()
 }
 
-fn commit_request(group_id: &str, offsets: &BTreeMap<TopicPartition, Offset>) -> OffsetCommitRequest {
+fn commit_request<'a>(
+    group_id: &str,
+    offsets: impl IntoIterator<Item = (&'a TopicPartition, Offset, &'a str)>,
+) -> OffsetCommitRequest {
     OffsetCommitRequest {
         group_id: group_id.to_owned(),
         generation_id_or_member_epoch: -1,

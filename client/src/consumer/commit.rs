@@ -118,7 +118,7 @@ impl Shared {
             generation_id_or_member_epoch: generation.generation_id,
             member_id: generation.member_id.clone(),
             group_instance_id: self.instance_id.clone(),
-            topics: commit_topics(offsets),
+            topics: commit_topics(offsets.iter().map(|(tp, offset)| (tp, *offset, ""))),
             ..OffsetCommitRequest::default()
         };
         self.retrying(|| async {
@@ -203,15 +203,17 @@ impl Shared {
     }
 }
 
-/// What a commit request holds of offsets.
-pub(crate) fn commit_topics(offsets: &BTreeMap<TopicPartition, Offset>) -> Vec<OffsetCommitRequestTopic> {
+/// What a commit request holds of offsets and the application's text beside each.
+pub(crate) fn commit_topics<'a>(
+    offsets: impl IntoIterator<Item = (&'a TopicPartition, Offset, &'a str)>,
+) -> Vec<OffsetCommitRequestTopic> {
     let mut topics: BTreeMap<&str, Vec<OffsetCommitRequestPartition>> = BTreeMap::new();
-    for (tp, offset) in offsets {
+    for (tp, offset, metadata) in offsets {
         topics.entry(tp.topic.as_str()).or_default().push(OffsetCommitRequestPartition {
             partition_index: tp.partition.0,
             committed_offset: offset.0,
             committed_leader_epoch: LeaderEpoch::NONE.0,
-            committed_metadata: Some(String::new()),
+            committed_metadata: Some(metadata.to_owned()),
         });
     }
     let topic = |(name, partitions): (&str, _)| OffsetCommitRequestTopic {

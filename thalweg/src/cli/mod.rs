@@ -11,6 +11,7 @@ mod connect;
 mod coordinator;
 mod doctor;
 mod drain;
+mod export;
 mod failure;
 mod generate;
 mod group;
@@ -57,6 +58,8 @@ pub enum Command {
     /// Spread replicas, bytes and leaders over the brokers: plan first, then carry out
     #[command(subcommand)]
     Rebalance(rebalance::RebalanceCommand),
+    /// Write a topic's range to JSON or Parquet files, each record exactly once over crashes and restarts
+    Export(export::Export),
     /// Measure how fast the cluster is from here
     #[command(subcommand)]
     Perf(perf::PerfCommand),
@@ -101,6 +104,7 @@ fn carry_out(command: Command, whole: impl FnOnce() -> clap::Command) -> Result<
         Command::Broker(command) => in_runtime(broker::run(command)),
         Command::Partition(command) => in_runtime(partition::run(command)),
         Command::Rebalance(command) => in_runtime(rebalance::run(command)),
+        Command::Export(verb) => in_runtime(verb.run()),
         Command::Perf(command) => in_runtime(perf::run(command)),
         Command::Doctor(verb) => in_runtime(verb.run()),
         Command::Generate(command) => generate::run(&command),
@@ -172,6 +176,7 @@ mod tests {
             "group explain g -n 3",
             "perf produce t --num-records 5 --record-size 10 --throughput 3",
             "perf e2e t -r 10",
+            "export t:0,1 u -G g --dir d --from -10 --to 2026-01-31T12:00 --format json --max-file-bytes 5 --parallel 2",
             "top -i 5 --once",
             "generate grafana-dashboard",
             "broker safe-to-restart 1",
@@ -233,6 +238,10 @@ mod tests {
             "broker cordon one",
             "partition move a --to 1 --cancel",
             "partition move --to 1",
+            "export t --dir d",
+            "export t --group g",
+            "export t --group g --dir d --max-file-bytes 0",
+            "export t --group g --dir d --from sometime",
         ] {
             let words = ["thalweg"].into_iter().chain(line.split(' '));
             assert!(Arguments::try_parse_from(words).is_err(), "{line}");

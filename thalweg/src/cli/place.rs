@@ -63,10 +63,15 @@ pub struct Logs {
 impl Logs {
     /// # Errors
     /// A partition whose leader does not answer.
-    pub async fn ask(client: &Client, partitions: &BTreeSet<TopicPartition>, place: Place) -> Result<Logs, Failure> {
+    pub async fn ask(
+        client: &Client,
+        partitions: &BTreeSet<TopicPartition>,
+        place: Place,
+        isolation: Isolation,
+    ) -> Result<Logs, Failure> {
         let ask = |spec: OffsetSpec| {
             let specs: BTreeMap<TopicPartition, OffsetSpec> = partitions.iter().map(|tp| (tp.clone(), spec)).collect();
-            async move { client.list_offsets(&specs, Isolation::ReadUncommitted).await }
+            async move { client.list_offsets(&specs, isolation).await }
         };
         let at_time = match place {
             Place::Time(time) => ask(OffsetSpec::AtTime(time)).await?,
@@ -81,9 +86,14 @@ impl Logs {
         Some(self.starts.get(tp)?.offset)
     }
 
+    /// Where the next record will be.
+    pub fn end(&self, tp: &TopicPartition) -> Option<Offset> {
+        Some(self.ends.get(tp)?.offset)
+    }
+
     /// The place, within the log. `None` if it counts from `from` and that is not known, or the log is not.
     pub fn resolve(&self, tp: &TopicPartition, from: Option<Offset>) -> Option<Offset> {
-        let (start, end) = (self.start(tp)?, self.ends.get(tp)?.offset);
+        let (start, end) = (self.start(tp)?, self.end(tp)?);
         let wanted = match self.place {
             Place::Earliest => start,
             Place::Latest => end,

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use thalweg_client::admin::{Admin, GroupDescription};
 use thalweg_client::consumer::CommittedOffset;
-use thalweg_client::{Client, ClientError};
+use thalweg_client::{Client, ClientError, Isolation};
 use thalweg_model::{ErrorCode, Offset, TopicPartition};
 
 use crate::cli::connect::Connection;
@@ -93,7 +93,7 @@ impl Seek {
             let message = format!("group {} has no stored offsets; name what to set with --topic", self.group);
             return Err(Failure::not_found(message));
         }
-        let logs = Logs::ask(client, &partitions, self.to).await?;
+        let logs = Logs::ask(client, &partitions, self.to, Isolation::ReadUncommitted).await?;
         let mut moves = BTreeMap::new();
         for tp in partitions {
             let from = committed.get(&tp).map(|committed| committed.offset);

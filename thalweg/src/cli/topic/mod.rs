@@ -7,7 +7,7 @@ mod create;
 mod delete;
 mod describe;
 mod list;
-mod print;
+pub mod print;
 mod produce;
 mod start;
 mod trim;

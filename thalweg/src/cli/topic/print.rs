@@ -133,7 +133,8 @@ fn print_headers(out: &mut impl Write, headers: &RecordHeaders) -> io::Result<()
     Ok(())
 }
 
-/// kcat's names. Bytes that are no UTF-8 come as base64 under a name of their own.
+/// kcat's names. Bytes that are no UTF-8 come as base64 under a name of their own; of headers' values, which are a list
+/// with names between, at the same places of a list of their own.
 #[derive(Serialize)]
 struct JsonRecord<'a> {
     topic: &'a str,
@@ -142,6 +143,8 @@ struct JsonRecord<'a> {
     ts: i64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     headers: Vec<Option<String>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    headers_base64: Vec<Option<String>>,
     key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key_base64: Option<String>,
@@ -152,15 +155,21 @@ struct JsonRecord<'a> {
 
 fn print_json(out: &mut impl Write, record: &Printed) -> io::Result<()> {
     let headers = record.headers.iter().flat_map(|header| {
-        let value = header.value.as_ref().map(|value| String::from_utf8_lossy(value).into_owned());
+        let value = as_text(header.value.as_deref()).map(str::to_owned);
         [Some(header.key_text().into_owned()), value]
     });
+    let mut headers_base64: Vec<Option<String>> =
+        record.headers.iter().flat_map(|header| [None, as_base64(header.value.as_deref())]).collect();
+    if headers_base64.iter().all(Option::is_none) {
+        headers_base64.clear();
+    }
     let json = JsonRecord {
         topic: record.topic,
         partition: record.partition,
         offset: record.offset,
         ts: record.timestamp,
         headers: headers.collect(),
+        headers_base64,
         key: as_text(record.key),
         key_base64: as_base64(record.key),
         payload: as_text(record.value),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use serde_json::json;
+use thalweg_client::Isolation;
 use thalweg_model::{Offset, TopicPartition};
 
 use crate::cli::connect::Connection;
@@ -36,7 +37,7 @@ impl Trim {
         let client = self.connection.open().await?;
         let admin = client.admin();
         let partitions = existing(&admin, &self.topics).await?;
-        let logs = Logs::ask(&client, &partitions, self.to).await?;
+        let logs = Logs::ask(&client, &partitions, self.to, Isolation::ReadUncommitted).await?;
         let mut cuts = BTreeMap::new();
         for tp in partitions {
             let start = logs.start(&tp);
