@@ -2,7 +2,7 @@
 # make test     every test, from a clean machine (system packages and RocksDB are taken care of)
 # make compat   unmodified Kafka clients against a node, one table       make compat-full   also what takes an hour: see docs/COMPAT.md
 # make verify   format, lints, architecture rules; changes nothing          make fix    what verify can mend
-# make chaos    a real cluster killed, cut and filled up under load, and its power cut: see docs/CHAOS.md
+# make chaos    a real cluster killed, cut and filled up under load, its power cut, its nodes restarted in turn: see docs/CHAOS.md
 # make sim      SIM_SEEDS (10000) simulated clusters, every invariant at every step: see docs/SIMULATION.md
 # make fuzz     each fuzz target for FUZZ_SECONDS (60)                      make bench  figures beside the machine's bare loops
 # make count    instructions that the hottest functions execute, beside the recorded ones
@@ -16,6 +16,7 @@ REAL_WORK_LINES ?= 100000
 EXPORT_RECORDS ?= 50000
 CHAOS_RECORDS ?= 200000
 POWER_CUTS ?= 5
+ROLLING_ROUNDS ?= 2
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Asked anew for each recipe: on a fresh machine the compiler, which the folder is named by, comes with `packages`.
 export ROCKSDB_LIB_DIR = $(shell deploy/rocksdb/build --where)
@@ -54,6 +55,7 @@ test: test-packages rocksdb release
 	tests/export --records $(EXPORT_RECORDS) || [ $$? = 77 ]
 	tests/chaos/run --records $(CHAOS_RECORDS)
 	tests/chaos/power-cut --cuts $(POWER_CUTS)
+	tests/rolling --rounds $(ROLLING_ROUNDS)
 
 # Apache Kafka's own classes read our segments, indexes and messages. Needs a JDK of at least 17 and Maven.
 test-kafka:
@@ -82,6 +84,7 @@ fix: rocksdb
 chaos: test-packages release
 	tests/chaos/run --records $(CHAOS_RECORDS)
 	tests/chaos/power-cut --cuts $(POWER_CUTS)
+	tests/rolling --rounds $(ROLLING_ROUNDS)
 
 sim: packages
 	cargo run -p thalweg-sim -- --seeds $(SIM_SEEDS)
