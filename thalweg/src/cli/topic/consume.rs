@@ -5,6 +5,8 @@ use std::io::{self, BufWriter, Write};
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use thalweg_client::consumer::Assignor;
 use thalweg_client::{Client, Consumer, ConsumerConfig, Isolation, OffsetReset, RecordSet, StartAt, TopicInfo};
 use thalweg_model::{Offset, TopicPartition};
 
@@ -47,6 +49,10 @@ pub struct Consume {
     /// Read as a member of this group
     #[arg(short = 'G', long)]
     group: Option<String>,
+    /// How the group shares partitions: what its other members name, in order of preference; may be repeated
+    /// [default: range, cooperative-sticky]
+    #[arg(long = "assignor", value_name = "NAME", value_parser = assignors(), requires = "group")]
+    assignors: Vec<Assignor>,
     /// Only records of committed transactions
     #[arg(long)]
     committed: bool,
@@ -55,6 +61,12 @@ pub struct Consume {
     verbose: bool,
     #[command(flatten)]
     connection: Connection,
+}
+
+/// Every name that the client knows.
+fn assignors() -> impl TypedValueParser<Value = Assignor> {
+    PossibleValuesParser::new(Assignor::ALL.map(Assignor::name))
+        .try_map(|name| Assignor::from_name(&name).ok_or("no such assignor"))
 }
 
 impl Consume {
@@ -111,8 +123,14 @@ impl Consume {
                 return Err(Failure::usage("with -G a group's stored offsets count; -o can only be beginning or end"));
             }
         };
-        let isolation = self.isolation();
-        Ok(ConsumerConfig { group_id: self.group.clone(), offset_reset, isolation, ..ConsumerConfig::default() })
+        let defaults = ConsumerConfig::default();
+        Ok(ConsumerConfig {
+            group_id: self.group.clone(),
+            offset_reset,
+            isolation: self.isolation(),
+            assignors: if self.assignors.is_empty() { defaults.assignors } else { self.assignors.clone() },
+            ..defaults
+        })
     }
 
     fn isolation(&self) -> Isolation {
