@@ -16,6 +16,7 @@ use crate::config::BrokerConfig;
 use crate::machine::clients::ClientKinds;
 use crate::machine::image::{ConfigScope, Image};
 use crate::machine::move_pace::MovePace;
+use crate::machine::suspects::Suspects;
 use crate::metrics::Metrics;
 use crate::shell::arrivals::Arrivals;
 use crate::shell::coordinators::Coordinators;
@@ -50,6 +51,7 @@ pub struct Services {
     pub arrivals: Arc<Arrivals>,
     /// For all that replicas moved here copy.
     pub move_pace: Mutex<MovePace>,
+    pub suspects: Mutex<Suspects>,
     workers: Workers,
     /// Until the task that sends them takes it.
     proposals: Mutex<Option<ProposalQueue>>,
@@ -96,6 +98,7 @@ impl Services {
             clients: SeenClients::default(),
             arrivals: Arc::default(),
             move_pace: Mutex::new(MovePace::new(now, MOVE_RATE_FIRST)),
+            suspects: Mutex::default(),
             workers,
             proposals: Mutex::new(Some(queue)),
             dirs: OnceLock::new(),

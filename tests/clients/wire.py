@@ -1,6 +1,7 @@
 """The few requests the runner speaks itself, over a bare socket: it prepares topics and looks at what was stored
 without trusting any client."""
 
+import io
 import socket
 import struct
 import time
@@ -143,6 +144,27 @@ class Wire:
                 raise RuntimeError(f"OffsetFetch {group} {topic}-{partition}: error {code}")
             found[partition] = offset
         return found
+
+    def layout(self, topic):
+        """Metadata v0, as this broker has it: (leader or -1, replicas in sync) of each partition in order."""
+        answer = io.BytesIO(self.call(3, 0, struct.pack(">i", 1) + string(topic)))
+
+        def number(shape):
+            return struct.unpack(shape, answer.read(struct.calcsize(shape)))[0]
+
+        for _ in range(number(">i")):
+            answer.read(4)
+            answer.read(number(">h") + 4)
+        found = {}
+        for _ in range(number(">i")):
+            answer.read(2)
+            answer.read(number(">h"))
+            for _ in range(number(">i")):
+                answer.read(2)
+                partition, leader = number(">i"), number(">i")
+                answer.read(4 * number(">i"))
+                found[partition] = (leader, [number(">i") for _ in range(number(">i"))])
+        return [found[partition] for partition in sorted(found)]
 
     def end_offsets(self, topic, partitions):
         return [self.list_offset(topic, p, -1)[1] for p in range(partitions)]

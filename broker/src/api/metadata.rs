@@ -21,6 +21,7 @@ use super::authorized_operations::{CLUSTER_OPERATIONS, TOPIC_OPERATIONS, told};
 use super::context::RequestContext;
 use crate::machine::image::{Image, PartitionImage, TopicImage};
 use crate::services::Services;
+use crate::shell::unreachable;
 
 pub async fn handle(services: &Services, cx: &RequestContext, request: MetadataRequest) -> MetadataResponse {
     let asked = request.topics.filter(|topics| cx.version() > 0 || !topics.is_empty());
@@ -38,6 +39,7 @@ pub async fn handle(services: &Services, cx: &RequestContext, request: MetadataR
             topics.iter().map(|topic| answer(&image, topic, &failed)).collect()
         }
     };
+    withhold(&mut topics, |leader| unreachable::is_suspect(services, leader));
     for topic in topics.iter_mut().filter(|topic| topic.error_code == ErrorCode::None.code()) {
         topic.topic_authorized_operations = told(TOPIC_OPERATIONS, request.include_topic_authorized_operations);
     }
@@ -144,6 +146,21 @@ fn describe_partition(image: &Image, partition_index: i32, partition: &Partition
     }
 }
 
+/// No leader is better than one that has just gone: the client asks again soon.
+fn withhold(topics: &mut [MetadataResponseTopic], is_suspect: impl Fn(NodeId) -> bool) {
+    let leaders: BTreeSet<i32> = topics.iter().flat_map(|topic| &topic.partitions).map(|p| p.leader_id).collect();
+    let suspects: BTreeSet<i32> = leaders.into_iter().filter(|id| is_suspect(NodeId(*id))).collect();
+    if suspects.is_empty() {
+        return;
+    }
+    for partition in topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
+        if suspects.contains(&partition.leader_id) {
+            partition.leader_id = NodeId::NONE.0;
+            partition.error_code = ErrorCode::LeaderNotAvailable.code();
+        }
+    }
+}
+
 /// Live brokers with the address of the listener that the request came in on.
 fn live_brokers(services: &Services, cx: &RequestContext, image: &Image) -> Vec<MetadataResponseBroker> {
     let live = image.live_brokers().filter_map(|(id, broker)| {
@@ -182,3 +199,25 @@ pub(crate) fn kafka_code(error: Option<&v1::KafkaError>) -> ErrorCode {
 
 const CREATE_TIMEOUT_MS: i32 = 10_000;
 const CREATE_PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_that_has_just_gone_is_not_named_and_the_others_are() {
+        let partition = |partition_index, leader_id| MetadataResponsePartition {
+            partition_index,
+            leader_id,
+            leader_epoch: 3,
+            ..Default::default()
+        };
+        let topic = MetadataResponseTopic { partitions: vec![partition(0, 1), partition(1, 2)], ..Default::default() };
+        let mut topics = vec![topic.clone()];
+        withhold(&mut topics, |_| false);
+        assert_eq!(topics, std::slice::from_ref(&topic));
+        withhold(&mut topics, |leader| leader == NodeId(1));
+        let told: Vec<_> = topics[0].partitions.iter().map(|p| (p.leader_id, p.error_code, p.leader_epoch)).collect();
+        assert_eq!(told, [(-1, ErrorCode::LeaderNotAvailable.code(), 3), (2, ErrorCode::None.code(), 3)]);
+    }
+}

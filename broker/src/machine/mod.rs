@@ -34,4 +34,5 @@ pub mod leader;
 pub mod lease;
 pub mod move_pace;
 pub mod replica;
+pub mod suspects;
 pub mod waiters;

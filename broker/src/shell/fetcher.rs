@@ -203,6 +203,9 @@ impl Fetcher {
         loop {
             let Err(error) = self.work(&mut backoff).await;
             self.disconnect();
+            if let FetchError::Peer(PeerError::Io(_) | PeerError::Ended) = &error {
+                unreachable::suspect(&self.services, self.leader);
+            }
             // A leader may be heard of before its address is.
             if self.is_failing || matches!(error, FetchError::NoAddress) {
                 debug!(leader = %self.leader, %error, "fetching from a leader fails");
@@ -309,6 +312,7 @@ impl Fetcher {
         };
         let address = address.ok_or(FetchError::NoAddress)?;
         let peer = Peer::connect(&address.host, address.port, CONNECT_TIMEOUT).await?;
+        unreachable::trust(&self.services, self.leader);
         info!(leader = %self.leader, host = %address.host, port = address.port, "fetching from this leader");
         Ok(peer)
     }

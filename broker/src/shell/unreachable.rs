@@ -2,6 +2,7 @@
 //! out (REPLICATION B5). Fencing early is always safe.
 
 use std::io::ErrorKind;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use thalweg_model::NodeId;
@@ -12,7 +13,31 @@ use tracing::{debug, info};
 
 use super::endpoints;
 use crate::api::in_time;
+use crate::machine::suspects::Suspects;
 use crate::services::Services;
+
+/// Our connection to `leader` broke: clients are not sent there until it stands again, for a short while at most.
+pub fn suspect(services: &Services, leader: NodeId) {
+    if let Some(broker) = services.image().brokers.get(&leader) {
+        lock(&services.suspects).broke(services.clock.mono(), leader, broker.epoch);
+    }
+}
+
+/// A connection to `leader` stands.
+pub fn trust(services: &Services, leader: NodeId) {
+    lock(&services.suspects).answers(leader);
+}
+
+/// Whether clients should not be sent to `leader` at the moment.
+pub fn is_suspect(services: &Services, leader: NodeId) -> bool {
+    let image = services.image();
+    let now = services.clock.mono();
+    image.brokers.get(&leader).is_some_and(|broker| lock(&services.suspects).holds(now, leader, broker.epoch))
+}
+
+fn lock(suspects: &Mutex<Suspects>) -> MutexGuard<'_, Suspects> {
+    suspects.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Reports that `suspect` refused a connection. Whether there is nothing more to report: it is fenced, or unknown.
 pub async fn report(services: &Services, suspect: NodeId) -> bool {

@@ -37,7 +37,8 @@ impl Assignor {
         Assignor::ALL.into_iter().find(|a| a.name() == name)
     }
 
-    pub const ALL: [Assignor; 4] = [Assignor::Range, Assignor::RoundRobin, Assignor::Sticky, Assignor::CooperativeSticky];
+    pub const ALL: [Assignor; 4] =
+        [Assignor::Range, Assignor::RoundRobin, Assignor::Sticky, Assignor::CooperativeSticky];
 
     /// Whether members keep their partitions while the group rebalances.
     pub fn is_cooperative(self) -> bool {
