@@ -73,6 +73,10 @@ impl Disk for UncountedDisk {
         exempt_io(|| self.0.free_bytes(path))
     }
 
+    fn total_bytes(&self, path: &Path) -> io::Result<u64> {
+        exempt_io(|| self.0.total_bytes(path))
+    }
+
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskLock>> {
         let lock = exempt_io(|| self.0.lock(path))?;
         Ok(Box::new(UncountedLock(Some(lock))))

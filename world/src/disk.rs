@@ -45,6 +45,9 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Bytes that an unprivileged process can still write on the file system of `path`.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
 
+    /// Bytes of the file system of `path`, free or not.
+    fn total_bytes(&self, path: &Path) -> io::Result<u64>;
+
     /// Locks a file, created if missing, until the answer is dropped.
     ///
     /// # Errors
@@ -134,7 +137,8 @@ mod tests {
         let entries = disk.list(&dir).unwrap();
         let f = DirEntry { name: "g".into(), is_dir: false, len: 4 };
         assert_eq!(entries, [f, DirEntry { name: "z".into(), is_dir: true, len: 0 }]);
-        assert!(disk.free_bytes(root).unwrap() > 0);
+        let free_bytes = disk.free_bytes(root).unwrap();
+        assert!(free_bytes > 0 && disk.total_bytes(root).unwrap() >= free_bytes);
 
         let lock = disk.lock(&root.join("lock")).unwrap();
         assert_eq!(disk.lock(&root.join("lock")).unwrap_err().kind(), io::ErrorKind::WouldBlock);

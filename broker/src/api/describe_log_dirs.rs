@@ -1,7 +1,7 @@
 //! DescribeLogDirs (key 35, versions 1-4): sizes of partitions per log directory.
 //!
-//! Topics null asks for all. A directory whose disk failed is error 56. Version 4 tells how much the volume still takes
-//! (KIP-827); its total is not known here: -1.
+//! Topics null asks for all. A directory whose disk failed is error 56. Version 4 tells how large the volume is and how
+//! much it still takes (KIP-827).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -44,11 +44,13 @@ async fn directory(services: &Services, path: &Path, partitions: &[Arc<Partition
             ..Default::default()
         };
     }
+    let (total_bytes, usable_bytes) = space(services, path).await;
     let here = partitions.iter().filter(|partition| partition.dir == path);
     DescribeLogDirsResult {
         log_dir,
         topics: topics(here.map(Arc::as_ref)),
-        usable_bytes: free_bytes(services, path).await,
+        total_bytes,
+        usable_bytes,
         ..Default::default()
     }
 }
@@ -74,12 +76,13 @@ fn topics<'a>(partitions: impl Iterator<Item = &'a Partition>) -> Vec<DescribeLo
     topics
 }
 
-/// Asked off this thread: a stalled volume takes its time. -1 if it does not say.
-async fn free_bytes(services: &Services, path: &Path) -> i64 {
-    let Some(dirs) = services.dirs().map(Arc::clone) else { return -1 };
+/// Of the volume, all and free. Asked off this thread: a stalled volume takes its time. -1 where it does not say.
+async fn space(services: &Services, path: &Path) -> (i64, i64) {
+    let Some(dirs) = services.dirs().map(Arc::clone) else { return (-1, -1) };
     let path = path.to_owned();
-    let free = tokio::task::spawn_blocking(move || dirs.free_bytes(&path)).await;
-    free.ok().flatten().map_or(-1, |free| i64::try_from(free).unwrap_or(i64::MAX))
+    let asked = tokio::task::spawn_blocking(move || (dirs.total_bytes(&path), dirs.free_bytes(&path))).await;
+    let told = |bytes: Option<u64>| bytes.map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
+    asked.map_or((-1, -1), |(total, free)| (told(total), told(free)))
 }
 
 /// The partitions that a request names.

@@ -312,4 +312,8 @@ impl Dirs {
     pub fn free_bytes(&self, path: &Path) -> Option<u64> {
         self.disk.free_bytes(path).ok()
     }
+
+    pub fn total_bytes(&self, path: &Path) -> Option<u64> {
+        self.disk.total_bytes(path).ok()
+    }
 }

@@ -176,6 +176,10 @@ impl Disk for Away {
         self.reach(path)?.free_bytes(path)
     }
 
+    fn total_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.reach(path)?.total_bytes(path)
+    }
+
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskLock>> {
         self.reach(path)?.lock(path)
     }

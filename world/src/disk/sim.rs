@@ -39,7 +39,7 @@ impl SimDisk {
             faults: Vec::new(),
             operation_count: 0,
             power_off_at: None,
-            free_bytes: 1 << 40,
+            free_bytes: TOTAL_BYTES,
             now: None,
             locked: BTreeSet::new(),
         })
@@ -262,6 +262,10 @@ impl Disk for SimDisk {
 
     fn free_bytes(&self, _path: &Path) -> io::Result<u64> {
         Ok(self.state().free_bytes)
+    }
+
+    fn total_bytes(&self, _path: &Path) -> io::Result<u64> {
+        Ok(self.state().free_bytes.max(TOTAL_BYTES))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskLock>> {
@@ -690,6 +694,7 @@ fn keep_whole_sectors(pending: &[Pending], choices: &mut [Survival]) {
 
 const ROOT: u64 = 0;
 const SECTOR: u64 = 512;
+const TOTAL_BYTES: u64 = 1 << 40;
 
 #[cfg(test)]
 mod tests {
