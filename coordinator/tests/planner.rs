@@ -7,6 +7,12 @@ use proptest::prelude::*;
 use thalweg_coordinator::planner::{BrokerPicture, Goals, PartitionPicture, Picture, Plan, Reason, plan};
 use thalweg_model::NodeId;
 
+/// A cluster of up to these many brokers and partitions: as many of up to 10 partitions as of 100 to 1,000.
+fn picture_of_any_size(brokers: usize, partitions: usize) -> impl Strategy<Value = Picture> {
+    let size = move |share: f64| (partitions as f64).powf(share) as usize;
+    (0.0..1.0f64).prop_flat_map(move |share| picture(brokers, size(share)))
+}
+
 /// A cluster of up to these many brokers and partitions, evenly filled or not, with or without racks, some brokers closed or
 /// leaving.
 fn picture(brokers: usize, partitions: usize) -> impl Strategy<Value = Picture> {
@@ -162,12 +168,21 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(cases(40))]
+
+    #[test]
+    fn so_does_a_plan_of_a_larger_cluster(picture in picture_of_any_size(100, 2_000), goals in goals()) {
+        check(&picture, goals)?;
+    }
+}
+
+proptest! {
     #![proptest_config(cases(10_000))]
 
     /// For nightly runs, in release.
     #[test]
-    #[ignore = "minutes; run with --release -- --ignored"]
-    fn ten_thousand_clusters(picture in picture(100, 2_000), goals in goals()) {
+    #[ignore = "an hour; run with --release -- --ignored"]
+    fn ten_thousand_clusters(picture in picture_of_any_size(100, 20_000), goals in goals()) {
         check(&picture, goals)?;
     }
 }
