@@ -19,8 +19,13 @@ struct Cluster {
 impl Cluster {
     /// With `brokers` alive under ids from 1.
     fn new(brokers: i32) -> Cluster {
+        Cluster::at_level(features::LEVEL, brokers)
+    }
+
+    fn at_level(level: u32, brokers: i32) -> Cluster {
         let mut cluster = Cluster { machine: Machine::default(), index: 0, time_ms: 1_000 };
-        cluster.apply(features::first_command([3; 16]));
+        let features = vec![FeatureRecord { name: features::VERSION.to_owned(), level }];
+        cluster.apply(Kind::InitCluster(InitCluster { cluster_id: vec![3; 16].into(), features }));
         for id in 1..=brokers {
             let (outcome, _) = cluster.apply(register(registration(id, 1)));
             cluster.unfence(&registered(outcome));
@@ -257,6 +262,28 @@ fn chosen_replicas_are_taken_in_order_and_the_dead_are_not_in_sync() {
     assert_eq!((first.replicas, first.isr, first.leader), (vec![2, 3], vec![3], 3));
     assert_eq!(cluster.partition("t", 1).leader, 3);
     assert_eq!(cluster.create_one(assigned("u", &[&[2]])).0, 39);
+}
+
+/// Goal: a disk that fails before anything could be committed costs nothing but itself. Method: a topic is made while one of its
+/// replicas lives, which then comes back empty. Levels below 4 derive the records that they always did.
+#[test]
+fn a_topic_that_is_made_while_too_few_live_is_led_by_whoever_comes() {
+    for (level, elr, leader) in [(3, vec![], -1), (4, vec![1, 3], 1)] {
+        let mut cluster = Cluster::at_level(level, 3);
+        cluster.fence(1);
+        cluster.fence(3);
+        let configs = configured("t", 3, &[("min.insync.replicas", "2")]).configs;
+        let wanted = NewTopic { configs, ..assigned("t", &[&[1, 2, 3]]) };
+        assert_eq!(cluster.create_one(wanted).0, 0);
+        let made = cluster.partition("t", 0);
+        assert_eq!((made.isr, made.elr, made.leader), (vec![2], elr, 2), "level {level}");
+        let log_dirs = vec![LogDir { dir_id: vec![9; 16].into(), ..LogDir::default() }];
+        cluster.apply(register(RegisterBrokerRequest { log_dirs, ..registration(2, 2) }));
+        let back = registered(cluster.apply(register(registration(1, 2))).0);
+        cluster.unfence(&back);
+        let left = cluster.partition("t", 0);
+        assert_eq!((left.leader, left.lost), (leader, vec![2]), "level {level}");
+    }
 }
 
 #[test]

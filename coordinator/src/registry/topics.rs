@@ -12,6 +12,7 @@ use thalweg_proto::v1::{
 
 use super::context::{Context, Seed};
 use super::election::Partition;
+use super::features;
 use super::min_isr::{self, MIN_ISR};
 use super::placement::{Candidate, place};
 use super::state::{State, Topic, id_bytes, partition_record, topic_id};
@@ -103,7 +104,7 @@ pub fn grow(
         let result = if topics.iter().filter(|other| other.name == topic.name).count() > 1 {
             Err(error(ErrorCode::InvalidRequest, format!("topic '{}' is named more than once", topic.name)))
         } else {
-            growth(state, topic, partitions_max, &mut seed)
+            growth(state, context, topic, partitions_max, &mut seed)
         };
         let outcome = match result {
             Ok(added) => {
@@ -136,8 +137,11 @@ impl Placed {
         if !is_set && min_isr::check(min_isr::default(state, context), factor).is_err() {
             records.push(config_record(&topic.name, MIN_ISR, Some(factor.to_string())));
         }
+        let own_min_isr =
+            topic.configs.iter().find(|entry| entry.key == MIN_ISR).and_then(|entry| entry.value.as_ref());
+        let min_isr = own_min_isr.and_then(|value| value.parse().ok()).unwrap_or(min_isr::default(state, context));
         for (index, replicas) in self.replicas.iter().enumerate() {
-            records.push(partition_record(self.id, index as i32, &on_live(state, replicas)));
+            records.push(partition_record(self.id, index as i32, &on_live(state, replicas, min_isr)));
         }
         records
     }
@@ -184,7 +188,13 @@ fn plan(
     Ok(Placed { id, replicas })
 }
 
-fn growth(state: &State, topic: &GrowTopic, partitions_max: i32, seed: &mut Seed) -> Result<Vec<Record>, KafkaError> {
+fn growth(
+    state: &State,
+    context: &Context,
+    topic: &GrowTopic,
+    partitions_max: i32,
+    seed: &mut Seed,
+) -> Result<Vec<Record>, KafkaError> {
     let Some(stored) = state.topic(&topic.name) else {
         let message = format!("there is no topic '{}'", topic.name);
         return Err(error(ErrorCode::UnknownTopicOrPartition, message));
@@ -216,7 +226,9 @@ fn growth(state: &State, topic: &GrowTopic, partitions_max: i32, seed: &mut Seed
         assigned(state, &topic.assignments, now, Some(factor))?
     };
     let partitions = replicas.iter().enumerate();
-    Ok(partitions.map(|(i, replicas)| partition_record(stored.id, now + i as i32, &on_live(state, replicas))).collect())
+    let min_isr = min_isr::of_topic(state, context, stored.id);
+    let record = |i, replicas: &[NodeId]| partition_record(stored.id, now + i, &on_live(state, replicas, min_isr));
+    Ok(partitions.map(|(i, replicas)| record(i as i32, replicas)).collect())
 }
 
 fn find<'a>(state: &'a State, topic: &'a TopicRef) -> Result<(&'a str, TopicId), KafkaError> {
@@ -358,9 +370,17 @@ fn assigned(
 }
 
 /// A new partition: in sync are those replicas that are alive; the first of them leads.
-fn on_live(state: &State, replicas: &[NodeId]) -> Partition {
+/// While too few are in sync to commit anything, the others are eligible: nothing can be missing from them. Else a partition
+/// that is made while one replica lives, whose disk then fails, could never be led again, though nobody was promised anything.
+fn on_live(state: &State, replicas: &[NodeId], min_isr: i32) -> Partition {
     let mut partition = Partition::new(replicas.to_vec());
-    partition.isr.retain(|id| state.is_eligible(*id));
+    let (isr, others) = partition.isr.iter().copied().partition(|id| state.is_eligible(*id));
+    partition.isr = isr;
+    if partition.isr.len() < min_isr::bounded(min_isr, replicas.len())
+        && state.feature_level(features::VERSION) >= LEVEL_OF_ELIGIBLE_AT_FIRST
+    {
+        partition.elr = others;
+    }
     partition.leader = replicas.iter().copied().find(|id| partition.isr.contains(id));
     partition.last_leader = partition.leader;
     partition
@@ -388,3 +408,6 @@ fn config_record(topic: &str, key: &str, value: Option<String>) -> Record {
 fn next_seed(seed: &mut Seed) -> Seed {
     Seed::new(seed.next_u64(), seed.next_u64())
 }
+
+/// The level of `thalweg.version` from which on [`on_live`] makes replicas eligible.
+const LEVEL_OF_ELIGIBLE_AT_FIRST: u32 = 4;
