@@ -87,7 +87,7 @@ chaos: test-packages release
 	tests/rolling --rounds $(ROLLING_ROUNDS)
 
 sim: packages
-	cargo run -p thalweg-sim -- --seeds $(SIM_SEEDS)
+	cargo run --profile sim -p thalweg-sim -- --seeds $(SIM_SEEDS)
 
 fuzz:
 	fuzz/run $(FUZZ_SECONDS)

@@ -142,8 +142,9 @@ impl Partition {
         }
         let target = self.target();
         let isr: Vec<NodeId> = self.isr.iter().copied().filter(|id| target.contains(id)).collect();
-        let is_there = self.adding.iter().all(|id| isr.contains(id));
-        if is_there && isr.len() >= rules.min_isr.max(1) && isr.iter().any(|id| (rules.is_eligible)(*id)) {
+        let is_there = self.adding.iter().all(|id| isr.contains(id)) || mutant!("move-awaits-all");
+        let suffices = isr.len() >= rules.min_isr.max(1) || mutant!("move-keeps-min-isr");
+        if is_there && suffices && isr.iter().any(|id| (rules.is_eligible)(*id)) {
             self.replicas = target;
             self.adding.clear();
             self.removing.clear();

@@ -1,6 +1,6 @@
 //! Consumer groups as far as they survive: generation, members, assignment (REPLICATION Q3).
 
-use thalweg_model::ErrorCode;
+use thalweg_model::{ErrorCode, mutant};
 use thalweg_proto::v1::record::Kind;
 use thalweg_proto::v1::{
     GroupMember, GroupRecord, GroupRemoved, KafkaError, Record, ReplaceMember, SaveAssignment, SaveGeneration,
@@ -16,7 +16,7 @@ pub fn save_generation(state: &State, context: &Context, command: &SaveGeneratio
     let Some(wanted) = &command.group else { return refused(ErrorCode::InvalidRequest, "no group") };
     let stored = state.group(&wanted.group_id);
     let generation_id = stored.map_or(0, |group| group.generation_id);
-    if generation_id.checked_add(1) != Some(wanted.generation_id) {
+    if generation_id.checked_add(1) != Some(wanted.generation_id) && !mutant!("generation-follows") {
         let message = format!(
             "group '{}' is at generation {generation_id}, {} does not follow",
             wanted.group_id, wanted.generation_id

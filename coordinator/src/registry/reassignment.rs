@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use thalweg_model::{ErrorCode, NodeId, TopicId};
+use thalweg_model::{ErrorCode, NodeId, TopicId, mutant};
 use thalweg_proto::v1::{AlterReassignmentsRequest, KafkaError, ReassignedPartition, Reassignment, Record};
 
 use super::context::Context;
@@ -91,7 +91,8 @@ fn shaped(
     let stays = |id: &NodeId| next.replicas.contains(id);
     let isr: Vec<NodeId> = partition.isr.iter().copied().filter(stays).collect();
     let loses_some = partition.isr.iter().chain(&partition.elr).any(|id| !stays(id));
-    if loses_some && (isr.len() < min_isr || !isr.iter().any(|id| is_eligible(*id))) {
+    let suffices = isr.len() >= min_isr || mutant!("cancel-keeps-min-isr");
+    if loses_some && (!suffices || !isr.iter().any(|id| is_eligible(*id))) {
         let message = format!(
             "of the replicas that would stay only {isr:?} are in sync, {min_isr} must be; wait until more have caught up",
             isr = isr.iter().map(|id| id.0).collect::<Vec<_>>()

@@ -19,7 +19,7 @@ mod sync;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use thalweg_model::{ErrorCode, MonoTime};
+use thalweg_model::{ErrorCode, MonoTime, mutant};
 use thalweg_proto::v1::command::Kind;
 use thalweg_proto::v1::{
     GroupCommit, GroupMember, GroupRecord, JoinRequest, JoinResponse, KafkaError, LeaveRequest, LeaveResponse,
@@ -472,6 +472,7 @@ impl Group {
         }
         if let Some(generation) = generation
             && generation != self.generation
+            && !mutant!("session-generation")
         {
             let message = format!("group '{}' is at generation {}, not {generation}", self.id, self.generation);
             return Err(error(ErrorCode::IllegalGeneration, message));

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use thalweg_broker::machine::image::{Image, ImageBuilder};
 use thalweg_broker::machine::lease::{HeartbeatAnswer, Lease};
-use thalweg_model::{BrokerEpoch, ErrorCode, MonoTime, NodeId, Offset};
+use thalweg_model::{BrokerEpoch, ErrorCode, MonoTime, NodeId, Offset, TopicName};
 use thalweg_proto::v1;
 
-use crate::hosting::{Hosted, Waiting};
+use crate::hosting::{Hosted, Parked, Waiting};
 use crate::log::SimLog;
 use crate::message::{Body, Event, Life, Message, Node, Timer};
-use crate::plan::{MS, Plan};
+use crate::plan::MS;
 use crate::rng::Rng;
 use crate::world::World;
 
@@ -67,6 +67,8 @@ pub struct Process {
     registered_index: Option<u64>,
     /// The image has been that far: registrations of partitions count.
     is_caught_up: bool,
+    /// A whole image has come: logs that nobody claims are gone.
+    has_image: bool,
 }
 
 /// A monotonic clock that started at some time and runs a little fast or slow.
@@ -88,7 +90,7 @@ impl LocalClock {
 }
 
 impl Broker {
-    pub fn new(id: usize, plan: &Plan, rng: &mut Rng) -> Broker {
+    pub fn new(id: usize, rng: &mut Rng) -> Broker {
         let disk = Disk {
             incarnation: 0,
             dir_id: dir_id(rng),
@@ -96,12 +98,17 @@ impl Broker {
             clean: None,
             io_error: false,
             registered: None,
-            logs: vec![SimLog::default(); plan.partition_count],
+            logs: Vec::new(),
             is_failing: false,
             slowness: 0,
         };
         let clock = LocalClock { offset: rng.between(1, 1_000_000) * MS, rate_per_mille: rng.between(980, 1_020) };
         Broker { id: NodeId(id as i32), disk, process: None, paused_until: 0, clock, doubt: None, next_life: 0 }
+    }
+
+    /// A disk event has hit it, or is about to, and the coordinator has not heard of it.
+    pub fn is_in_trouble(&self) -> bool {
+        self.doubt.is_some() || self.disk.is_failing
     }
 
     pub fn is_up(&self) -> bool {
@@ -200,6 +207,7 @@ impl World {
             request: this.registration(),
             registered_index: None,
             is_caught_up: false,
+            has_image: false,
         };
         // Gone before anything is appended (B1).
         this.disk.clean = None;
@@ -256,11 +264,13 @@ impl World {
             Body::AlterIsrAnswer { life, partition, asked, answer } if life == current => {
                 self.proposal_answered(broker, partition, &asked, &answer);
             }
-            Body::FetchAnswer { life, partition, id, answer, records, high_watermark } if life == current => {
+            Body::FetchAnswer { life, partition, hosting, id, answer, records, high_watermark }
+                if life == current && self.hosting(broker, partition) == Some(hosting) =>
+            {
                 self.fetch_answered(broker, partition, id, answer, &records, high_watermark);
             }
-            Body::Fetch { life, partition, follower, id, position } => {
-                self.follower_fetched(broker, partition, life, follower, id, &position);
+            Body::Fetch { life, partition, hosting, follower, id, position } => {
+                self.follower_fetched(broker, partition, Parked { life, hosting, follower, id, position });
             }
             Body::Produce { request, partition, acks, values, sequence } => {
                 let waiting = Waiting { client: message.from, request, base: Offset::NONE, end: Offset::NONE, acks };
@@ -280,7 +290,10 @@ impl World {
             | Body::Heartbeat { .. }
             | Body::AlterIsr { .. }
             | Body::ProduceAnswer { .. }
-            | Body::ConsumeAnswer { .. } => {}
+            | Body::ConsumeAnswer { .. }
+            | Body::Group { .. }
+            | Body::GroupAnswer { .. }
+            | Body::GroupWithdrawn { .. } => {}
         }
     }
 
@@ -289,11 +302,25 @@ impl World {
         let Some(process) = &mut self.brokers[broker].process else { return };
         let Some(changes) = process.builder.apply(item) else { return };
         process.image = process.builder.image();
-        if !process.is_caught_up {
+        let is_first = !std::mem::replace(&mut process.has_image, true);
+        let is_caught_up = process.is_caught_up;
+        let of_topic = |(name, index): &(_, _)| Some((process.image.topic(TopicName::as_str(name))?.id, *index));
+        let changed: Vec<usize> = changes
+            .partitions
+            .iter()
+            .filter_map(|changed| of_topic(changed).and_then(|(topic, index)| self.parts.number(topic, index)))
+            .collect();
+        for (_, topic) in &changes.removed {
+            self.topic_removed(broker, *topic);
+        }
+        if is_first {
+            self.clear_unclaimed(broker);
+        }
+        if !is_caught_up {
             return self.catch_up(broker);
         }
-        for (_, index) in &changes.partitions {
-            self.partition_registered(broker, index.0 as usize);
+        for partition in changed {
+            self.partition_registered(broker, partition);
         }
         if changes.brokers {
             self.settle_all(broker);
@@ -309,7 +336,7 @@ impl World {
             return;
         }
         process.is_caught_up = true;
-        for partition in 0..self.plan.partition_count {
+        for partition in 0..self.parts.count() {
             self.partition_registered(broker, partition);
         }
     }

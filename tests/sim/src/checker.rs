@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use bytes::Bytes;
 use thalweg_coordinator::registry::election::Partition;
 use thalweg_model::{Durability, LeaderEpoch, NodeId, Offset, ProducerId};
 use thalweg_proto::v1::RegisterBrokerRequest;
 
 use crate::broker::Doubt;
+use crate::groups::GroupWatch;
 use crate::hosting::Waiting;
 use crate::log::{SimLog, SimRecord};
 use crate::plan::{Acks, Plan};
@@ -25,6 +27,10 @@ pub struct Violation {
 pub struct Checker {
     violation: Option<Violation>,
     watched: Vec<Watched>,
+    pub groups: GroupWatch,
+    /// Of each broker, the log directory and the life that were registered last.
+    lives: BTreeMap<usize, (Bytes, u64)>,
+    broker_count: usize,
     min_isr: usize,
     durability: Durability,
 }
@@ -42,24 +48,44 @@ struct Watched {
     registered: Option<Partition>,
     /// Replicas that a disk event has hit and that were not in sync since; what the budget counts.
     damaged: Vec<bool>,
+    /// Of each leader epoch, the least number of replicas that min.insync.replicas was held against.
+    factors: BTreeMap<LeaderEpoch, usize>,
 }
 
 impl Checker {
     pub fn new(plan: &Plan) -> Checker {
-        let watched = || Watched {
+        Checker {
+            violation: None,
+            watched: Vec::new(),
+            groups: GroupWatch::default(),
+            lives: BTreeMap::new(),
+            broker_count: plan.broker_count,
+            min_isr: plan.min_isr,
+            durability: plan.durability,
+        }
+    }
+
+    /// There is one more partition. `damaged`: brokers that a disk event has hit and that have not told of it.
+    pub fn watch(&mut self, damaged: Vec<bool>) {
+        self.watched.push(Watched {
             commit: Vec::new(),
             prefixes: Vec::new(),
             sequences: BTreeMap::new(),
             leaders: BTreeMap::new(),
             registered: None,
-            damaged: vec![false; plan.broker_count],
-        };
-        Checker {
-            violation: None,
-            watched: (0..plan.partition_count).map(|_| watched()).collect(),
-            min_isr: plan.min_isr,
-            durability: plan.durability,
-        }
+            damaged,
+            factors: BTreeMap::new(),
+        });
+    }
+
+    /// The partition's topic is gone: nobody is promised anything of it any more.
+    pub fn forget(&mut self, partition: usize) {
+        self.watched[partition].registered = None;
+    }
+
+    /// What min.insync.replicas comes to in a leader epoch, moves considered.
+    fn min_isr_in(&self, partition: usize, epoch: LeaderEpoch) -> usize {
+        self.watched[partition].factors.get(&epoch).map_or(self.min_isr, |factor| self.min_isr.min(*factor))
     }
 
     /// The first violation counts.
@@ -79,6 +105,11 @@ impl Checker {
         self.watched.iter().map(|watched| watched.commit.len() as u64).sum()
     }
 
+    /// What stands for all that is committed.
+    pub fn committed_chain(&self, partition: usize) -> Option<u64> {
+        self.watched[partition].commit.last().map(|record| record.chain)
+    }
+
     pub fn committed(&self, partition: usize) -> Offset {
         Offset(self.watched[partition].commit.len() as i64)
     }
@@ -96,15 +127,22 @@ impl Checker {
         self.watched.iter_mut().for_each(|watched| watched.damaged[broker] = true);
     }
 
+    pub fn is_damaged(&self, partition: usize, broker: usize) -> bool {
+        self.watched[partition].damaged[broker]
+    }
+
     /// Whether one more disk event is within what replication promises to survive (REPLICATION 3.8): fewer than min ISR
     /// at a time.
     pub fn may_damage(&self, broker: usize) -> bool {
-        self.watched.iter().all(|watched| {
-            let is_replica =
-                watched.registered.as_ref().is_none_or(|partition| partition.replicas.contains(&node(broker)));
-            let others = watched.damaged.iter().enumerate().filter(|(other, damaged)| **damaged && *other != broker);
-            !is_replica || others.count() + 1 < self.min_isr
-        })
+        let mut live =
+            self.watched.iter().filter_map(|watched| Some((watched, watched.registered.as_ref()?))).peekable();
+        live.peek().is_some()
+            && live.all(|(watched, partition)| {
+                let is_hit = |id: &&NodeId| watched.damaged[(id.0 - 1) as usize] && **id != node(broker);
+                let others = partition.replicas.iter().filter(is_hit).count();
+                let is_replica = partition.replicas.contains(&node(broker));
+                !is_replica || others + 1 < self.min_isr.min(partition.factor())
+            })
     }
 
     /// 7: equal offset and epoch, equal prefix.
@@ -178,6 +216,10 @@ impl World {
         if replica.flushed_offset() > end {
             return self.checker.fail(8, format!("{}: flushed beyond the end", who()));
         }
+        if hosted.parked.len() >= self.checker.broker_count {
+            let what = format!("{} fetches wait, more than there are followers", hosted.parked.len());
+            return self.checker.fail(20, format!("{}: {what}", who()));
+        }
         let epoch = replica.leader().map_or(LeaderEpoch::NONE, |leader| leader.epoch());
         let (seen, seen_epoch) = std::mem::replace(&mut hosted.seen, (high_watermark, epoch));
         if let Some(leader) = replica.leader() {
@@ -189,7 +231,10 @@ impl World {
             if epoch == seen_epoch && high_watermark < seen {
                 return self.checker.fail(8, format!("{}: watermark fell from {seen} to {high_watermark}", who()));
             }
-            if epoch == seen_epoch && high_watermark > seen && leader.isr().agreed().len() < self.checker.min_isr {
+            if epoch == seen_epoch
+                && high_watermark > seen
+                && leader.isr().agreed().len() < self.checker.min_isr_in(partition, epoch)
+            {
                 let what = format!("watermark moved to {high_watermark} with in sync {:?}", leader.isr().agreed());
                 return self.checker.fail(9, format!("{}: {what}", who()));
             }
@@ -212,6 +257,7 @@ impl World {
     pub fn check_ack(&mut self, broker: usize, partition: usize, waiting: &Waiting) {
         let Some((hosted, log)) = self.hosted(broker, partition) else { return };
         let (high_watermark, chain) = (hosted.replica.high_watermark(), log.chain_below(waiting.end));
+        let epoch = hosted.replica.known_epoch().unwrap_or(LeaderEpoch::NONE);
         if waiting.base < Offset::ZERO || log.record(waiting.base).is_none_or(|record| !record.starts_batch) {
             return self.checker.fail(14, format!("partition {partition}: acknowledged at {}", waiting.base));
         }
@@ -221,8 +267,12 @@ impl World {
         };
         let copies = (0..self.brokers.len()).filter(|other| holds(*other)).count();
         let damaged = self.checker.watched[partition].damaged.iter().filter(|damaged| **damaged).count();
+        let min_isr = self.checker.min_isr_in(partition, epoch);
         let is_true = match waiting.acks {
-            Acks::All => waiting.end <= high_watermark && copies + damaged >= self.checker.min_isr,
+            // Of a topic that is gone others have removed their copies.
+            Acks::All => {
+                waiting.end <= high_watermark && (copies + damaged >= min_isr || !self.parts.is_live(partition))
+            }
             Acks::Leader => holds(broker),
             Acks::None => false,
         };
@@ -249,7 +299,8 @@ impl World {
         let Some(hosted) = process.and_then(|process| process.hosted[partition].as_ref()) else { return };
         let Some(leader) = hosted.replica.leader() else { return };
         let isr = leader.isr();
-        if leader.epoch() != registered.leader_epoch || isr.agreed().len() < self.checker.min_isr {
+        let min_isr = self.checker.min_isr_in(partition, leader.epoch());
+        if leader.epoch() != registered.leader_epoch || isr.agreed().len() < min_isr {
             return;
         }
         let mut electable = registered.isr.iter().chain(&registered.elr);
@@ -260,8 +311,17 @@ impl World {
         }
     }
 
-    /// 11: what a registration says about lost records is settled in the same command.
+    /// 6: lives are registered in order. 11: what a registration says about lost records is settled in the same command.
     pub fn check_registered(&mut self, broker: usize, request: &RegisterBrokerRequest) {
+        for dir in &request.log_dirs {
+            // A disk that was replaced may come back; its lives count for nothing beside those of the other.
+            let life = (dir.dir_id.clone(), request.incarnation);
+            let (last_dir, last) = self.checker.lives.insert(broker, life).unwrap_or_default();
+            if last_dir == dir.dir_id && request.incarnation < last {
+                let what = format!("life {} is registered after life {last}", request.incarnation);
+                self.checker.fail(6, format!("broker {}: {what}", broker + 1));
+            }
+        }
         let dir_id = self.brokers[broker].disk.dir_id;
         let is_this_disk = request.log_dirs.iter().any(|dir| dir.dir_id[..] == dir_id);
         let tells = |doubt: &Doubt| is_this_disk && request.incarnation >= doubt.incarnation;
@@ -270,7 +330,7 @@ impl World {
         if !doubt.is_wiped && self.checker.durability == Durability::Flushed {
             return;
         }
-        for partition in 0..self.plan.partition_count {
+        for partition in self.parts.live() {
             let Some(registered) = self.partition(partition) else { continue };
             let is_candidate = registered.isr.contains(&node(broker)) || registered.elr.contains(&node(broker));
             let is_sole = registered.replicas.len() == 1 && !doubt.is_wiped;
@@ -283,16 +343,23 @@ impl World {
 
     /// 6 and 10 for every registration, then what follows from those that changed.
     pub fn check_registrations(&mut self) {
-        for partition in 0..self.plan.partition_count {
+        for partition in self.parts.live() {
             let Some(now) = self.partition(partition).cloned() else { continue };
-            let before = self.checker.watched[partition].registered.replace(now.clone());
+            let watched = &mut self.checker.watched[partition];
+            let before = watched.registered.replace(now.clone());
             if before.as_ref() == Some(&now) {
                 continue;
             }
+            let factor = watched.factors.entry(now.leader_epoch).or_insert(usize::MAX);
+            *factor = now.factor().min(*factor);
             let story = now.clone();
             self.tell(|_| format!("coordinator: partition {partition} is {story:?}"));
             if let Some(broken) = before.as_ref().and_then(|before| broken_epochs(before, &now)) {
                 self.checker.fail(6, format!("partition {partition}: {broken}: {before:?} then {now:?}"));
+            }
+            let broken = before.as_ref().and_then(|before| broken_move(before, &now, self.checker.min_isr));
+            if let Some(broken) = broken {
+                self.checker.fail(10, format!("partition {partition}: {broken}: {before:?} then {now:?}"));
             }
             if before.is_some_and(|before| before.leader_epoch < now.leader_epoch) {
                 self.counts.elections += 1;
@@ -303,7 +370,8 @@ impl World {
             for broker in 0..self.brokers.len() {
                 let this = &self.brokers[broker];
                 // In sync again, in a life that has told of its losses and has no more to come.
-                if now.isr.contains(&this.id) && this.doubt.is_none() && !this.disk.is_failing {
+                // Nor does it matter what became of a replica that was moved away, unless it is to come.
+                if (now.isr.contains(&this.id) || !now.replicas.contains(&this.id)) && !this.is_in_trouble() {
                     self.checker.watched[partition].damaged[broker] = false;
                 }
                 self.check_leader(broker, partition);
@@ -323,7 +391,7 @@ impl World {
             Some("who is no replica may be elected")
         } else if partition.isr.iter().any(is_fenced) {
             Some("who is fenced is in sync")
-        } else if partition.isr.len() >= self.checker.min_isr && !partition.elr.is_empty() {
+        } else if partition.isr.len() >= self.checker.min_isr.min(partition.factor()) && !partition.elr.is_empty() {
             Some("there are merely eligible replicas beside enough that are in sync")
         } else {
             None
@@ -360,58 +428,19 @@ impl World {
             self.checker.fail(2, format!("partition {partition}, broker {}: {what}", broker + 1));
         }
     }
+}
 
-    /// 4 and 21: whether everything has become as it should be without faults.
-    pub fn is_well(&self) -> Result<(), String> {
-        for (broker, this) in self.brokers.iter().enumerate() {
-            let stored = self.coordinator.machine.state().broker(this.id);
-            let is_let_in = stored.is_some_and(|stored| !stored.fenced && !stored.shutting_down);
-            if !this.is_up() || !is_let_in || !self.may_lead(broker) {
-                return Err(format!("broker {} is not back", broker + 1));
-            }
-        }
-        (0..self.plan.partition_count).try_for_each(|partition| self.is_partition_well(partition))?;
-        self.are_clients_well()
-    }
-
-    fn is_partition_well(&self, partition: usize) -> Result<(), String> {
-        let fault = |what: String| Err(format!("partition {partition}: {what}"));
-        let Some(registered) = self.partition(partition) else { return fault("is gone".to_owned()) };
-        if registered.isr.len() != registered.replicas.len() {
-            return fault(format!("not everybody is in sync: {registered:?}"));
-        }
-        let Some(leader) = registered.leader else { return fault("nobody leads".to_owned()) };
-        let leader = (leader.0 - 1) as usize;
-        let end = self.brokers[leader].disk.logs[partition].end();
-        if self.checker.committed(partition) != end {
-            return fault(format!("{} of {end} records are committed", self.checker.committed(partition)));
-        }
-        for id in &registered.replicas {
-            let broker = (id.0 - 1) as usize;
-            let this = &self.brokers[broker];
-            let Some(hosted) = this.process.as_ref().and_then(|process| process.hosted[partition].as_ref()) else {
-                return fault(format!("broker {id} does not host it"));
-            };
-            let (replica, log) = (&hosted.replica, &this.disk.logs[partition]);
-            if replica.known_epoch() != Some(registered.leader_epoch) {
-                return fault(format!("broker {id} has not heard of epoch {}", registered.leader_epoch));
-            }
-            let is_settled = replica.leader().is_none_or(|leader| {
-                leader.isr().is_settled() && leader.isr().partition_epoch() == registered.partition_epoch
-            });
-            if !is_settled || replica.leader().is_some() != (broker == leader) || hosted.is_waited_for() {
-                return fault(format!("broker {id} has not come to rest"));
-            }
-            if log.end() != end || replica.high_watermark() != end || log.start() > end {
-                let watermark = replica.high_watermark();
-                return fault(format!("broker {id} is at {}, watermark {watermark}, of {end}", log.end()));
-            }
-            let expected = self.checker.watched[partition].commit.last().map(|record| record.chain);
-            if log.chain_below(end) != expected && !log.starts_at(end) {
-                return fault(format!("broker {id} holds something else"));
-            }
-        }
-        Ok(())
+/// What is wrong with the end of a move: replicas go once everybody who comes is in sync, and those who stay suffice.
+fn broken_move(before: &Partition, now: &Partition, min_isr: usize) -> Option<&'static str> {
+    let gone: Vec<&NodeId> = before.replicas.iter().filter(|id| !now.replicas.contains(id)).collect();
+    let held = |id: &&&NodeId| before.isr.contains(id) || before.elr.contains(id);
+    let is_arrival = before.is_moving() && !now.is_moving() && now.replicas == before.target();
+    if is_arrival && before.adding.iter().any(|id| !now.isr.contains(id)) {
+        Some("a move is over before everybody who comes is in sync")
+    } else if gone.iter().any(|id| held(&id)) && now.isr.len() < min_isr.min(now.factor()) {
+        Some("replicas go, and of those who stay too few are in sync")
+    } else {
+        None
     }
 }
 

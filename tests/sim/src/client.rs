@@ -1,10 +1,10 @@
 //! Producers of unique values and consumers that read each record once.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
-use thalweg_model::{ErrorCode, LeaderEpoch, Offset, PartitionIndex, ProducerId};
+use thalweg_model::{ErrorCode, LeaderEpoch, Offset, ProducerId};
 
-use crate::coordinator::TOPIC;
 use crate::log::{Sequence, SimRecord};
 use crate::message::{Body, Event, Message, Node};
 use crate::plan::{Acks, MS};
@@ -37,6 +37,7 @@ struct Batch {
 }
 
 /// Reads every partition from its start.
+#[derive(Default)]
 pub struct Consumer {
     positions: Vec<Position>,
 }
@@ -53,19 +54,27 @@ struct Position {
 }
 
 impl Producer {
-    pub fn new(index: usize, acks: Acks, is_idempotent: bool, partition_count: usize) -> Producer {
+    pub fn new(index: usize, acks: Acks, is_idempotent: bool) -> Producer {
         Producer {
             index,
             acks,
-            sequences: is_idempotent.then(|| vec![0; partition_count]),
+            sequences: is_idempotent.then(Vec::new),
             next_value: 1,
             next_request: 0,
-            leaders: vec![None; partition_count],
-            epochs: vec![LeaderEpoch::NONE; partition_count],
+            leaders: Vec::new(),
+            epochs: Vec::new(),
             outstanding: BTreeMap::new(),
             again: VecDeque::new(),
-            is_proved: vec![false; partition_count],
+            is_proved: Vec::new(),
         }
+    }
+
+    /// There is one more than there were.
+    pub fn add_partition(&mut self) {
+        self.sequences.iter_mut().for_each(|sequences| sequences.push(0));
+        self.leaders.push(None);
+        self.epochs.push(LeaderEpoch::NONE);
+        self.is_proved.push(false);
     }
 
     fn batch(&mut self, partition: usize, count: u64) -> Batch {
@@ -84,13 +93,14 @@ impl Producer {
         self.outstanding.values().chain(&self.again).any(|batch| batch.partition == partition)
     }
 
-    fn is_done(&self) -> bool {
-        self.outstanding.is_empty() && self.again.is_empty() && self.is_proved.iter().all(|is_proved| *is_proved)
+    fn is_done(&self, live: Range<usize>) -> bool {
+        self.outstanding.is_empty() && self.again.is_empty() && self.is_proved[live].iter().all(|is_proved| *is_proved)
     }
 }
 
 impl Consumer {
-    pub fn new(partition_count: usize) -> Consumer {
+    /// There is one more than there were.
+    pub fn add_partition(&mut self) {
         let position = Position {
             next: Offset::ZERO,
             read_epoch: LeaderEpoch::NONE,
@@ -99,7 +109,7 @@ impl Consumer {
             request: 0,
             asked_at: None,
         };
-        Consumer { positions: vec![position; partition_count] }
+        self.positions.push(position);
     }
 }
 
@@ -118,9 +128,12 @@ impl World {
     pub fn produce(&mut self, producer: usize) {
         let pause = self.rng.between(MS, self.plan.produce_pause);
         self.after(pause, Event::Produce { producer });
-        let (partition, count) = (self.rng.index(self.plan.partition_count), self.rng.between(1, 6));
+        let Some(partition) = self.any_live() else { return };
+        let count = self.rng.between(1, 6);
         let is_healing = matches!(self.phase, Phase::Heal { .. });
         let this = &mut self.producers[producer];
+        // What was meant for a topic that is gone is given up.
+        this.again.retain(|batch| self.parts.is_live(batch.partition));
         if let Some(batch) = this.again.pop_front() {
             return self.send_batch(producer, batch);
         }
@@ -168,6 +181,10 @@ impl World {
         let this = &mut self.producers[producer];
         let Some(batch) = this.outstanding.remove(&request) else { return };
         this.leaders[batch.partition] = None;
+        let is_live = self.parts.is_live(batch.partition);
+        if !is_live {
+            return;
+        }
         if batch.tries < 4 || is_healing || this.sequences.is_some() {
             this.again.push_back(batch);
         }
@@ -176,6 +193,7 @@ impl World {
     pub fn client_received(&mut self, message: Message) {
         let Node(to) = message.to;
         let index = to - self.brokers.len() - 1;
+        let clients = self.producers.len() + self.consumers.len();
         match message.body {
             Body::ProduceAnswer { request, result: Ok(_) } => {
                 let is_healing = matches!(self.phase, Phase::Heal { .. });
@@ -185,7 +203,8 @@ impl World {
                 }
             }
             Body::ProduceAnswer { request, result: Err(error) } => {
-                let is_asked = self.producers[index].outstanding.contains_key(&request);
+                let asked = self.producers[index].outstanding.get(&request);
+                let is_asked = asked.is_some_and(|batch| self.parts.is_live(batch.partition));
                 if error == ErrorCode::OutOfOrderSequenceNumber && is_asked {
                     self.checker
                         .fail(15, format!("producer {index} is told that a batch before request {request} is missing"));
@@ -195,6 +214,7 @@ impl World {
             Body::ConsumeAnswer { partition, request, result } => {
                 self.consume_answered(index - self.producers.len(), partition, request, result);
             }
+            Body::GroupAnswer { call, answer } => self.group_answered(index - clients, call, answer),
             Body::Register { .. }
             | Body::Registered { .. }
             | Body::Heartbeat { .. }
@@ -204,7 +224,9 @@ impl World {
             | Body::Fetch { .. }
             | Body::FetchAnswer { .. }
             | Body::Produce { .. }
-            | Body::Consume { .. } => {}
+            | Body::Consume { .. }
+            | Body::Group { .. }
+            | Body::GroupWithdrawn { .. } => {}
         }
     }
 
@@ -212,7 +234,7 @@ impl World {
         let pause = self.rng.between(20, 120) * MS;
         self.after(pause, Event::Consume { consumer });
         let from = Node(self.brokers.len() + 1 + self.producers.len() + consumer);
-        for partition in 0..self.plan.partition_count {
+        for partition in self.parts.live() {
             let position = &self.consumers[consumer].positions[partition];
             if position.asked_at.is_some_and(|at| self.now - at < 1_000 * MS) {
                 continue;
@@ -251,7 +273,7 @@ impl World {
         result: Result<Vec<SimRecord>, ErrorCode>,
     ) {
         let position = &mut self.consumers[consumer].positions[partition];
-        if position.request != request || position.asked_at.is_none() {
+        if position.request != request || position.asked_at.is_none() || !self.parts.is_live(partition) {
             return;
         }
         position.asked_at = None;
@@ -277,11 +299,12 @@ impl World {
     }
 
     pub fn are_clients_well(&self) -> Result<(), String> {
-        if let Some(index) = self.producers.iter().position(|producer| !producer.is_done()) {
+        if let Some(index) = self.producers.iter().position(|producer| !producer.is_done(self.parts.live())) {
             return Err(format!("producer {index} is not done"));
         }
         for (index, consumer) in self.consumers.iter().enumerate() {
-            for (partition, position) in consumer.positions.iter().enumerate() {
+            for partition in self.parts.live() {
+                let position = &consumer.positions[partition];
                 let end = self.checker.committed(partition);
                 if position.next != end {
                     return Err(format!("consumer {index} is at {} of {end} in partition {partition}", position.next));
@@ -306,7 +329,8 @@ impl World {
     fn ask_registration(&mut self, partition: usize) -> Option<(Option<usize>, LeaderEpoch)> {
         let broker = self.rng.index(self.brokers.len());
         let process = self.brokers[broker].process.as_ref()?;
-        let registered = process.image.partition(TOPIC, PartitionIndex(partition as i32))?;
+        let part = self.parts.get(partition);
+        let registered = process.image.topic_by_id(part.topic)?.partitions.get(&part.index)?;
         let leader = registered.leader.map(|leader| (leader.0 - 1) as usize);
         Some((leader, registered.leader_epoch))
     }

@@ -8,10 +8,13 @@ use thalweg_coordinator::registry::context::{Context, Seed};
 use thalweg_coordinator::registry::state::is_fed;
 use thalweg_coordinator::registry::{Machine, Outcome, features};
 use thalweg_coordinator::session::{self, Call, Effect, ProposalId, Reply, Session, Ticket};
-use thalweg_model::{BrokerEpoch, MonoTime, NodeId, Timestamp, TopicId};
+use thalweg_model::{BrokerEpoch, MonoTime, NodeId, Timestamp};
 use thalweg_proto::v1;
 use thalweg_proto::v1::command::Kind;
 
+use crate::deposed::Deposed;
+use crate::feed::Stream;
+use crate::groups::GroupAnswer;
 use crate::message::{Body, Event, Life, Message, Node};
 use crate::plan::{MS, Plan};
 use crate::rng::Rng;
@@ -21,7 +24,7 @@ use crate::world::{Phase, World};
 pub struct Coordinator {
     pub machine: Machine,
     /// `None` while nobody leads.
-    session: Option<Session>,
+    pub session: Option<Session>,
     settings: CoordinatorSettings,
     leadership: u64,
     proposed: VecDeque<Entry>,
@@ -29,16 +32,18 @@ pub struct Coordinator {
     tick_at: Option<u64>,
     askers: BTreeMap<Ticket, Asker>,
     next_ticket: u64,
-    kept: VecDeque<v1::FeedItem>,
-    kept_max: usize,
+    pub kept: VecDeque<v1::FeedItem>,
+    pub kept_max: usize,
     /// Every item after this index is in `kept`.
-    floor: u64,
-    streams: Vec<Option<Stream>>,
-    next_stream: u64,
+    pub floor: u64,
+    pub streams: Vec<Option<Stream>>,
+    pub next_stream: u64,
     /// The wall clock; jumps.
     pub wall_ms: i64,
-    pub topic: Option<TopicId>,
-    is_topic_asked: bool,
+    /// A leader that does not know that it is not one any more.
+    pub deposed: Option<Deposed>,
+    /// Whether an administrator wants there to be a topic.
+    pub is_topic_wanted: bool,
 }
 
 struct Entry {
@@ -53,16 +58,10 @@ enum Origin {
     Isr { broker: Node, life: Life, partition: usize, asked: IsrProposal },
 }
 
-enum Asker {
+pub enum Asker {
     Register { broker: Node, life: Life },
     Heartbeat { broker: Node, life: Life, sent: MonoTime, broker_epoch: i64 },
-}
-
-struct Stream {
-    id: u64,
-    life: Life,
-    queue: VecDeque<v1::FeedItem>,
-    is_due: bool,
+    Member { node: Node, call: u64 },
 }
 
 impl Coordinator {
@@ -74,6 +73,10 @@ impl Coordinator {
                 broker_lease_ms: plan.lease_ms,
                 broker_heartbeat_interval_ms: (plan.heartbeat / MS) as u32,
                 preferred_leader_interval_ms: plan.preferred_leader_interval_ms,
+                group_initial_rebalance_delay_ms: plan.groups.initial_delay_ms,
+                group_min_session_timeout_ms: 1,
+                offsets_retention_ms: plan.groups.retention_ms,
+                offsets_retention_check_interval_ms: plan.groups.expiry_interval_ms,
                 ..CoordinatorSettings::default()
             },
             leadership: 0,
@@ -88,8 +91,8 @@ impl Coordinator {
             streams: (0..plan.broker_count).map(|_| None).collect(),
             next_stream: 0,
             wall_ms: 1_700_000_000_000,
-            topic: None,
-            is_topic_asked: false,
+            deposed: None,
+            is_topic_wanted: false,
         }
     }
 
@@ -97,7 +100,25 @@ impl Coordinator {
         self.session.is_some()
     }
 
-    fn has_stream(&self, broker: usize, life: Life) -> bool {
+    /// Whether every call of a member that waits here is one that its member waits for.
+    pub fn are_calls_wanted(&self, is_wanted: impl Fn(Node, u64) -> bool) -> bool {
+        self.askers.values().all(|asker| match asker {
+            Asker::Member { node, call } => is_wanted(*node, *call),
+            Asker::Register { .. } | Asker::Heartbeat { .. } => true,
+        })
+    }
+
+    /// Those under which a member's call waits; they wait no more.
+    pub fn tickets_of(&mut self, from: Node, from_call: u64) -> Vec<Ticket> {
+        let is_it =
+            |asker: &Asker| matches!(asker, Asker::Member { node, call } if (*node, *call) == (from, from_call));
+        let tickets: Vec<Ticket> =
+            self.askers.iter().filter(|(_, asker)| is_it(asker)).map(|(ticket, _)| *ticket).collect();
+        self.askers.retain(|ticket, _| !tickets.contains(ticket));
+        tickets
+    }
+
+    pub fn has_stream(&self, broker: usize, life: Life) -> bool {
         self.streams[broker].as_ref().is_some_and(|stream| stream.life == life)
     }
 }
@@ -114,8 +135,7 @@ impl World {
         coordinator.session = Some(session);
         coordinator.tick_at = None;
         if coordinator.machine.state().cluster_id().is_none() {
-            let name = [7; 16];
-            self.propose(session::command(features::first_command(name)), Origin::Nobody);
+            self.propose(session::command(first_command()), Origin::Nobody);
         }
         self.plan_tick();
     }
@@ -125,6 +145,7 @@ impl World {
         if self.coordinator.session.take().is_none() {
             return;
         }
+        self.depose(downtime);
         self.coordinator.askers.clear();
         self.coordinator.streams.iter_mut().for_each(|stream| *stream = None);
         let kept = self.rng.index(self.coordinator.proposed.len() + 1);
@@ -137,6 +158,9 @@ impl World {
     }
 
     pub fn coordinator_received(&mut self, message: Message) {
+        if self.is_for_deposed() {
+            return self.deposed_received(message);
+        }
         if self.coordinator.session.is_none() {
             return;
         }
@@ -155,6 +179,8 @@ impl World {
                 let origin = Origin::Isr { broker, life, partition, asked };
                 self.propose(session::command(Kind::AlterIsr(request)), origin);
             }
+            Body::Group { call, request } => self.group_asked(broker, call, request),
+            Body::GroupWithdrawn { call } => self.group_withdrawn(broker, call),
             Body::Registered { .. }
             | Body::HeartbeatAnswer { .. }
             | Body::AlterIsrAnswer { .. }
@@ -163,7 +189,8 @@ impl World {
             | Body::Produce { .. }
             | Body::ProduceAnswer { .. }
             | Body::Consume { .. }
-            | Body::ConsumeAnswer { .. } => {}
+            | Body::ConsumeAnswer { .. }
+            | Body::GroupAnswer { .. } => {}
         }
     }
 
@@ -193,10 +220,9 @@ impl World {
         if live < self.brokers.len() {
             return;
         }
-        if !self.coordinator.is_topic_asked {
-            self.coordinator.is_topic_asked = true;
-            let command = session::command(self.create_topic());
-            return self.propose(command, Origin::Nobody);
+        if !self.coordinator.is_topic_wanted {
+            self.coordinator.is_topic_wanted = true;
+            return self.after(0, Event::Administer);
         }
         let Some(topic) = state.topic(TOPIC).map(|topic| topic.id) else { return };
         let knows = |broker: &crate::broker::Broker| {
@@ -207,7 +233,34 @@ impl World {
             self.tell(|_| "the topic is there; faults begin".to_owned());
             self.after(self.plan.fault_pause, Event::Fault);
             self.start_clients();
+            self.start_members();
         }
+    }
+
+    /// An administrator who does not let go makes the topic whenever it should be there and is not.
+    pub fn administer(&mut self) {
+        self.after(200 * MS, Event::Administer);
+        let is_there = self.coordinator.machine.state().topic(TOPIC).is_some();
+        if !is_there {
+            // Nothing is written, so no sync would ever fail.
+            self.brokers.iter_mut().for_each(|broker| broker.disk.is_failing = false);
+        }
+        // More disk events at once than replication promises to survive could hit the new topic before it has any records.
+        let in_trouble = self.brokers.iter().filter(|broker| broker.is_in_trouble()).count();
+        let is_safe = in_trouble < self.plan.min_isr;
+        if self.coordinator.is_topic_wanted && !is_there && is_safe && self.coordinator.is_led() {
+            let command = session::command(self.create_topic());
+            self.propose(command, Origin::Nobody);
+        }
+    }
+
+    /// Proposes what an administrator asks for. Whatever becomes of it, nobody waits.
+    pub fn ask_coordinator(&mut self, kind: Kind) -> bool {
+        let is_led = self.coordinator.is_led();
+        if is_led {
+            self.propose(session::command(kind), Origin::Nobody);
+        }
+        is_led
     }
 
     fn create_topic(&mut self) -> Kind {
@@ -234,65 +287,7 @@ impl World {
         Kind::CreateTopics(v1::CreateTopics { topics: vec![topic], partitions_max: 100 })
     }
 
-    /// A broker whose feed does not flow asks for it from where it stands.
-    pub fn open_stream(&mut self, broker: usize) {
-        let Some(process) = &self.brokers[broker].process else { return };
-        let (life, from_index, node) = (process.life, process.image.index, Node(broker + 1));
-        let is_cut = self.links.is_cut(node, Node::COORDINATOR) || self.links.is_cut(Node::COORDINATOR, node);
-        let coordinator = &mut self.coordinator;
-        if coordinator.session.is_none() || is_cut || coordinator.has_stream(broker, life) {
-            return;
-        }
-        let machine = &coordinator.machine;
-        let is_at_hand = from_index > 0 && (coordinator.floor..=machine.feed_index()).contains(&from_index);
-        let queue = if is_at_hand {
-            coordinator.kept.iter().filter(|item| item.index > from_index).cloned().collect()
-        } else {
-            image(machine, &mut self.rng)
-        };
-        let id = coordinator.next_stream;
-        coordinator.next_stream += 1;
-        coordinator.streams[broker] = Some(Stream { id, life, queue, is_due: false });
-        self.feed_later(broker);
-    }
-
-    /// Items reach the broker, in order; on a link that is cut they wait, or the stream breaks.
-    pub fn feed(&mut self, broker: usize, stream: u64) {
-        let life = self.life(broker);
-        let is_cut = self.links.is_cut(Node::COORDINATOR, Node(broker + 1));
-        let Some(open) = self.coordinator.streams[broker].as_mut().filter(|open| open.id == stream) else { return };
-        if life != Some(open.life) || (is_cut && self.rng.chance(100)) {
-            self.coordinator.streams[broker] = None;
-            return;
-        }
-        if is_cut {
-            return self.after(100 * MS, Event::Feed { broker, stream });
-        }
-        open.is_due = false;
-        let count = self.rng.between(1, 4) as usize;
-        let items: Vec<v1::FeedItem> = open.queue.drain(..count.min(open.queue.len())).collect();
-        for item in &items {
-            self.feed_item(broker, item);
-        }
-        self.feed_later(broker);
-    }
-
-    fn feed_later(&mut self, broker: usize) {
-        let network = self.plan.network;
-        let mut delay = self.rng.between(network.delay_min, network.delay_max);
-        if matches!(self.phase, Phase::Faults { .. }) && self.rng.chance(network.slow_per_mille) {
-            delay += self.rng.between(50, 1_500) * MS;
-        }
-        let Some(stream) = &mut self.coordinator.streams[broker] else { return };
-        if stream.queue.is_empty() || stream.is_due {
-            return;
-        }
-        stream.is_due = true;
-        let stream = stream.id;
-        self.after(delay, Event::Feed { broker, stream });
-    }
-
-    fn ticket(&mut self, asker: Asker) -> Ticket {
+    pub fn ticket(&mut self, asker: Asker) -> Ticket {
         let ticket = Ticket(self.coordinator.next_ticket);
         self.coordinator.next_ticket += 1;
         self.coordinator.askers.insert(ticket, asker);
@@ -345,6 +340,9 @@ impl World {
             }
             (Some(Asker::Heartbeat { broker, life, sent, broker_epoch }), Reply::BrokerHeartbeat(answer)) => {
                 (broker, Body::HeartbeatAnswer { life, sent, broker_epoch, answer })
+            }
+            (Some(Asker::Member { node, call }), reply) => {
+                (node, Body::GroupAnswer { call, answer: GroupAnswer::Session(reply) })
             }
             (_, reply) => return self.checker.fail(0, format!("an answer that nobody asked for: {reply:?}")),
         };
@@ -409,28 +407,11 @@ impl World {
         }
     }
 
-    fn publish(&mut self, index: u64, records: Vec<v1::Record>) {
-        if records.is_empty() {
-            return;
-        }
-        let item = v1::FeedItem { index, records, image_start: false, image_complete: false };
-        let coordinator = &mut self.coordinator;
-        for stream in coordinator.streams.iter_mut().flatten() {
-            stream.queue.push_back(item.clone());
-        }
-        coordinator.kept.push_back(item);
-        while coordinator.kept.len() > coordinator.kept_max {
-            coordinator.floor = coordinator.kept.pop_front().map_or(index, |oldest| oldest.index);
-        }
-        for broker in 0..self.brokers.len() {
-            self.feed_later(broker);
-        }
-    }
-
     /// A command has changed the registries, or has not: everything that holds after each.
     fn applied(&mut self, command: &v1::Command, outcome: &Outcome) {
-        if self.coordinator.topic.is_none() {
-            self.coordinator.topic = self.coordinator.machine.state().topic(TOPIC).map(|topic| topic.id);
+        self.follow_topic();
+        if let Some(kind) = &command.kind {
+            self.check_groups(kind, outcome);
         }
         if let (Some(Kind::RegisterBroker(command)), Outcome::Registered(answer)) = (&command.kind, outcome)
             && let (Some(request), Ok(id @ 1..)) = (&command.request, usize::try_from(answer.broker_id))
@@ -448,7 +429,8 @@ impl World {
     }
 
     pub fn partition(&self, partition: usize) -> Option<&thalweg_coordinator::registry::election::Partition> {
-        self.coordinator.machine.state().partition(self.coordinator.topic?, partition as i32)
+        let part = self.parts.get(partition);
+        self.coordinator.machine.state().partition(part.topic, part.index.0)
     }
 
     pub fn is_unfenced(&self, broker: usize) -> bool {
@@ -457,22 +439,11 @@ impl World {
     }
 }
 
-/// The whole state, in pieces of any size.
-fn image(machine: &Machine, rng: &mut Rng) -> VecDeque<v1::FeedItem> {
-    let index = machine.feed_index();
-    let mut items = VecDeque::from([v1::FeedItem { index, image_start: true, ..v1::FeedItem::default() }]);
-    for record in machine.state().records().filter(is_fed) {
-        if rng.chance(200) {
-            items.push_back(v1::FeedItem { index, ..v1::FeedItem::default() });
-        }
-        if let Some(last) = items.back_mut() {
-            last.records.push(record);
-        }
-    }
-    if let Some(last) = items.back_mut() {
-        last.image_complete = true;
-    }
-    items
+/// The cluster begins at the highest level of which there are rules.
+fn first_command() -> Kind {
+    let level = features::LEVEL.max(4);
+    let features = vec![v1::FeatureRecord { name: features::VERSION.to_owned(), level }];
+    Kind::InitCluster(v1::InitCluster { cluster_id: vec![7; 16].into(), features })
 }
 
 pub const TOPIC: &str = "t";

@@ -2,41 +2,46 @@
 
 use std::time::Duration;
 
-use thalweg_broker::machine::follower::{FetchAnswer, FetchId, FetchPosition, FollowerAction};
+use thalweg_broker::machine::follower::{FetchAnswer, FetchId, FetchPosition};
 use thalweg_broker::machine::isr::{IsrProposal, ProposalAnswer};
-use thalweg_broker::machine::leader::{FetchVerdict, FollowerId};
+use thalweg_broker::machine::leader::FollowerId;
 use thalweg_broker::machine::replica::{Change, LogEnds, Replica, ReplicaSettings};
 use thalweg_broker::machine::waiters::Waiters;
-use thalweg_model::{BrokerEpoch, ErrorCode, LeaderEpoch, Offset, PartitionIndex, TopicId};
+use thalweg_model::{ErrorCode, LeaderEpoch, NodeId, Offset, TopicId};
 use thalweg_proto::v1;
-use thalweg_storage::Verdict;
 
 use crate::broker::{code, no_defaults};
 use crate::coordinator::TOPIC;
-use crate::log::{Sequence, SimLog, SimRecord};
+use crate::log::SimLog;
 use crate::message::{Body, Life, Node, Timer};
+use crate::parts::Part;
 use crate::plan::{Acks, MS};
 use crate::world::World;
 
 /// A replica and what waits for it.
 pub struct Hosted {
     pub replica: Replica,
+    /// Never given twice: an answer that is meant for a replica that was given up is not taken by the one made anew.
+    pub number: u64,
     /// Highest watermark that the checker has looked at, and the leader epoch then.
     pub seen: (Offset, LeaderEpoch),
     is_flushing: bool,
-    parked: Vec<Parked>,
-    waits_for_all: Waiters<Waiting>,
-    waits_for_leader: Waiters<Waiting>,
+    pub parked: Vec<Parked>,
+    pub waits_for_all: Waiters<Waiting>,
+    pub waits_for_leader: Waiters<Waiting>,
     /// The proposal that was sent last, until it is answered.
     asked: Option<IsrProposal>,
 }
 
 /// A follower's fetch that is answered when there is news.
-struct Parked {
-    life: Life,
-    follower: FollowerId,
-    id: FetchId,
-    position: FetchPosition,
+#[derive(Clone, Copy, Debug)]
+pub struct Parked {
+    pub life: Life,
+    /// See [`Hosted::number`].
+    pub hosting: u64,
+    pub follower: FollowerId,
+    pub id: FetchId,
+    pub position: FetchPosition,
 }
 
 /// A producer that waits for its acknowledgement.
@@ -51,13 +56,14 @@ pub struct Waiting {
 }
 
 impl Hosted {
-    fn new(node: thalweg_model::NodeId, settings: ReplicaSettings, log: &SimLog) -> Hosted {
+    fn new(node: NodeId, number: u64, settings: ReplicaSettings, log: &SimLog) -> Hosted {
         // What recovery left is synced, as it says.
         let ends = LogEnds { flushed_offset: log.end(), ..ends(log) };
-        let replica = Replica::new(node, settings, ends, Offset(log.checkpoint));
+        let replica = Replica::new(node, settings, ends, log.checkpoint());
         Hosted {
             seen: (Offset::ZERO, LeaderEpoch::NONE),
             replica,
+            number,
             is_flushing: false,
             parked: Vec::new(),
             waits_for_all: Waiters::default(),
@@ -77,19 +83,22 @@ impl World {
         let now = self.local(broker);
         let this = &mut self.brokers[broker];
         let (Some(process), log) = (&mut this.process, &mut this.disk.logs[partition]) else { return };
-        let index = PartitionIndex(partition as i32);
-        let Some(registration) = process.image.partition(TOPIC, index) else { return };
-        let Some(slot) = process.hosted.get_mut(partition) else { return };
-        if slot.is_none() && !registration.replicas.contains(&this.id) {
-            return;
+        let part = self.parts.get(partition);
+        let Some(topic) = process.image.topic_by_id(part.topic) else { return };
+        let Some(registration) = topic.partitions.get(&part.index) else { return };
+        if !registration.replicas.contains(&this.id) {
+            return self.give_up(broker, partition, ErrorCode::NotLeaderOrFollower);
         }
+        let slot = &mut process.hosted[partition];
+        log.is_made = true;
         let config = process.image.topic_config(TOPIC, this.id, &no_defaults());
         let settings = ReplicaSettings {
             durability: config.durability,
             min_insync_replicas: usize::try_from(config.min_insync_replicas).unwrap_or(1),
             lag_max: Duration::from_nanos(self.plan.lag_max),
         };
-        let hosted = slot.get_or_insert_with(|| Hosted::new(this.id, settings, log));
+        self.next_hosting += u64::from(slot.is_none());
+        let hosted = slot.get_or_insert_with(|| Hosted::new(this.id, self.next_hosting, settings, log));
         let change = hosted.replica.registered(now, registration);
         match change {
             Change::Nothing => return,
@@ -105,7 +114,7 @@ impl World {
         let line = format!("broker {}: partition {partition}: {change:?} with {registration:?}", broker + 1);
         self.tell(|_| line);
         if change != Change::News {
-            self.end_leading(broker, partition);
+            self.end_leading(broker, partition, ErrorCode::NotLeaderOrFollower);
         }
         if matches!(change, Change::Follows { .. }) {
             self.timer(broker, 0, Timer::Fetch { partition });
@@ -114,23 +123,71 @@ impl World {
     }
 
     /// Whoever waits for a leader that is not one any more, or is one anew, is told so.
-    fn end_leading(&mut self, broker: usize, partition: usize) {
+    fn end_leading(&mut self, broker: usize, partition: usize, error: ErrorCode) {
         let Some((hosted, _)) = self.hosted(broker, partition) else { return };
         let parked = std::mem::take(&mut hosted.parked);
         let mut waiting: Vec<Waiting> = hosted.waits_for_all.drain().collect();
         waiting.extend(hosted.waits_for_leader.drain());
         hosted.asked = None;
         for fetch in parked {
-            let error = ErrorCode::NotLeaderOrFollower;
             self.answer_fetch(broker, partition, &fetch, FetchAnswer::Error { error, log_start_offset: Offset::ZERO });
         }
         for waiting in waiting {
-            self.answer_produce(broker, waiting.client, waiting.request, Err(ErrorCode::NotLeaderOrFollower));
+            self.answer_produce(broker, waiting.client, waiting.request, Err(error));
         }
     }
 
+    /// The replica is not to be here any more: whoever waits is told so, and the log goes.
+    fn give_up(&mut self, broker: usize, partition: usize, error: ErrorCode) {
+        self.end_leading(broker, partition, error);
+        let this = &mut self.brokers[broker];
+        if let Some(process) = &mut this.process {
+            process.hosted[partition] = None;
+        }
+        if this.disk.logs[partition].is_made {
+            this.disk.logs[partition].remove();
+            self.tell(|_| format!("broker {}: gives up its replica of partition {partition}", broker + 1));
+        }
+    }
+
+    /// The feed says that a life of the topic is over.
+    pub fn topic_removed(&mut self, broker: usize, topic: TopicId) {
+        for partition in 0..self.parts.count() {
+            if self.parts.get(partition).topic == topic {
+                self.give_up(broker, partition, ErrorCode::UnknownTopicOrPartition);
+            }
+        }
+    }
+
+    /// What was found at the start and is nobody's: its topic was deleted, or the replica moved, while the broker was away.
+    pub fn clear_unclaimed(&mut self, broker: usize) {
+        for partition in 0..self.parts.count() {
+            let this = &self.brokers[broker];
+            let Some(process) = &this.process else { return };
+            let part = self.parts.get(partition);
+            let registered = process.image.topic_by_id(part.topic).and_then(|topic| topic.partitions.get(&part.index));
+            let is_claimed = registered.is_some_and(|registered| registered.replicas.contains(&this.id));
+            if !is_claimed && this.disk.logs[partition].is_made && !self.is_taken_for_another(broker, partition) {
+                self.give_up(broker, partition, ErrorCode::UnknownTopicOrPartition);
+            }
+        }
+    }
+
+    /// The mutant's broker takes a log for that of another topic which has the same name by now.
+    fn is_taken_for_another(&mut self, broker: usize, partition: usize) -> bool {
+        if !thalweg_model::mutant!("topic-id-on-disk") {
+            return false;
+        }
+        let index = self.parts.get(partition).index;
+        let successor = self.parts.live().find(|other| self.parts.get(*other).index == index && *other != partition);
+        let logs = &mut self.brokers[broker].disk.logs;
+        let Some(successor) = successor.filter(|successor| !logs[*successor].is_made) else { return false };
+        logs.swap(partition, successor);
+        true
+    }
+
     pub fn settle_all(&mut self, broker: usize) {
-        for partition in 0..self.plan.partition_count {
+        for partition in 0..self.parts.count() {
             self.settle(broker, partition);
         }
     }
@@ -169,15 +226,15 @@ impl World {
 
     fn propose_isr(&mut self, broker: usize, partition: usize) {
         let now = self.local(broker);
-        let topic = self.coordinator.topic;
+        let part = self.parts.get(partition);
         let this = &mut self.brokers[broker];
-        let (Some(process), Some(topic)) = (&mut this.process, topic) else { return };
+        let Some(process) = &mut this.process else { return };
         let Some(epoch) = process.lease.epoch().filter(|_| process.lease.may_lead(now)) else { return };
         let Some(hosted) = &mut process.hosted[partition] else { return };
         let Some(proposal) = hosted.replica.proposal(now, epoch, &process.image.brokers) else { return };
         hosted.asked = Some(proposal.clone());
         let life = process.life;
-        let request = alter_isr(this.id.0, topic, partition, &proposal);
+        let request = alter_isr(this.id.0, part, &proposal);
         self.tell(|_| format!("broker {}: partition {partition}: proposes {:?}", broker + 1, proposal.isr));
         let body = Body::AlterIsr { life, partition, asked: proposal, request };
         self.send(Node(broker + 1), Node::COORDINATOR, body);
@@ -241,8 +298,8 @@ impl World {
             process.has_failed = true;
             self.brokers[broker].write_back_failed();
             self.tell(|_| format!("broker {}: a sync has failed", broker + 1));
-            for partition in 0..self.plan.partition_count {
-                self.end_leading(broker, partition);
+            for partition in 0..self.parts.count() {
+                self.end_leading(broker, partition, ErrorCode::KafkaStorageError);
             }
             let lingers = self.rng.between(1, 1_500) * MS;
             return self.timer(broker, lingers, Timer::Exit);
@@ -264,267 +321,10 @@ impl World {
         self.settle(broker, partition);
     }
 
-    /// Asks the leader, unless a fetch stands.
-    pub fn fetch(&mut self, broker: usize, partition: usize) {
-        let Some((hosted, log)) = self.hosted(broker, partition) else { return };
-        if hosted.replica.follower().is_none_or(|follower| follower.asked().is_some()) {
-            return;
-        }
-        let Some((id, position)) = hosted.replica.next_fetch(log.start(), log.last_epoch()) else { return };
-        self.send_fetch(broker, partition, id, position);
-        let patience = self.plan.fetch_timeout + self.plan.fetch_wait;
-        self.timer(broker, patience, Timer::FetchTimeout { partition, id });
-    }
-
-    pub fn fetch_unanswered(&mut self, broker: usize, partition: usize, id: FetchId) {
-        let Some((hosted, log)) = self.hosted(broker, partition) else { return };
-        if hosted.replica.follower().and_then(|follower| follower.asked()).is_none_or(|(asked, _)| asked != id) {
-            return;
-        }
-        let Some((id, position)) = hosted.replica.next_fetch(log.start(), log.last_epoch()) else { return };
-        self.send_fetch(broker, partition, id, position);
-        let patience = self.plan.fetch_timeout + self.plan.fetch_wait;
-        self.timer(broker, patience, Timer::FetchTimeout { partition, id });
-    }
-
-    fn send_fetch(&mut self, broker: usize, partition: usize, id: FetchId, position: FetchPosition) {
-        let this = &self.brokers[broker];
-        let Some(process) = &this.process else { return };
-        let Some(leader) = process.hosted[partition].as_ref().and_then(|hosted| hosted.replica.follower()) else {
-            return;
-        };
-        let broker_epoch = process.lease.epoch().unwrap_or(BrokerEpoch::NONE);
-        let follower = FollowerId { id: this.id, broker_epoch };
-        let (life, to) = (process.life, Node(leader.leader().0 as usize));
-        self.send(Node(broker + 1), to, Body::Fetch { life, partition, follower, id, position });
-    }
-
-    /// A follower's fetch has come.
-    pub fn follower_fetched(
-        &mut self,
-        broker: usize,
-        partition: usize,
-        life: Life,
-        follower: FollowerId,
-        id: FetchId,
-        position: &FetchPosition,
-    ) {
-        let now = self.local(broker);
-        let fetch = Parked { life, follower, id, position: *position };
-        let Some((hosted, log)) = self.hosted(broker, partition) else {
-            let error = ErrorCode::UnknownTopicOrPartition;
-            let answer = FetchAnswer::Error { error, log_start_offset: Offset::ZERO };
-            return self.answer_fetch(broker, partition, &fetch, answer);
-        };
-        let log_start_offset = log.start();
-        let lookup = |epoch| log.end_of_epoch(epoch);
-        match hosted.replica.follower_fetched(now, follower, position, log_start_offset, lookup) {
-            Ok(FetchVerdict::Accepted) => {
-                hosted.parked.retain(|parked| parked.follower.id != follower.id);
-                hosted.parked.push(fetch);
-                let wait = self.plan.fetch_wait;
-                let follower = follower.id.0 as usize;
-                self.timer(broker, wait, Timer::FetchWait { partition, follower, id });
-            }
-            Ok(FetchVerdict::Diverging(end)) => {
-                self.answer_fetch(broker, partition, &fetch, FetchAnswer::Diverging { end, log_start_offset });
-            }
-            Err(error) => {
-                self.answer_fetch(broker, partition, &fetch, FetchAnswer::Error { error, log_start_offset });
-            }
-        }
-        self.settle(broker, partition);
-    }
-
-    pub fn fetch_waited(&mut self, broker: usize, partition: usize, follower: usize, id: FetchId) {
-        let Some((hosted, _)) = self.hosted(broker, partition) else { return };
-        let is_it = |parked: &Parked| parked.follower.id.0 as usize == follower && parked.id == id;
-        if let Some(at) = hosted.parked.iter().position(is_it) {
-            let fetch = hosted.parked.swap_remove(at);
-            self.answer_records(broker, partition, &fetch);
-        }
-    }
-
-    fn answer_records(&mut self, broker: usize, partition: usize, fetch: &Parked) {
-        let count = self.rng.between(1, 60) as usize;
-        let Some((hosted, log)) = self.hosted(broker, partition) else { return };
-        let high_watermark = hosted.replica.high_watermark();
-        let answer = FetchAnswer::Records { high_watermark, log_start_offset: log.start() };
-        let records = log.read(fetch.position.fetch_offset, count);
-        self.send_answer(broker, partition, fetch, answer, records);
-    }
-
-    fn answer_fetch(&mut self, broker: usize, partition: usize, fetch: &Parked, answer: FetchAnswer) {
-        self.send_answer(broker, partition, fetch, answer, Vec::new());
-    }
-
-    fn send_answer(
-        &mut self,
-        broker: usize,
-        partition: usize,
-        fetch: &Parked,
-        answer: FetchAnswer,
-        records: Vec<SimRecord>,
-    ) {
-        let high_watermark =
-            self.hosted(broker, partition).map_or(Offset::ZERO, |(hosted, _)| hosted.replica.high_watermark());
-        let to = Node(fetch.follower.id.0 as usize);
-        let (life, id) = (fetch.life, fetch.id);
-        self.send(Node(broker + 1), to, Body::FetchAnswer { life, partition, id, answer, records, high_watermark });
-    }
-
-    /// The leader has answered a fetch of ours.
-    pub fn fetch_answered(
-        &mut self,
-        broker: usize,
-        partition: usize,
-        id: FetchId,
-        answer: FetchAnswer,
-        records: &[SimRecord],
-        leaders_high_watermark: Offset,
-    ) {
-        let Some((hosted, log)) = self.hosted(broker, partition) else { return };
-        let is_asked =
-            hosted.replica.follower().and_then(|follower| follower.asked()).is_some_and(|(asked, _)| asked == id);
-        if thalweg_model::mutant!("watermark-before-truncation")
-            && is_asked
-            && matches!(answer, FetchAnswer::Diverging { .. })
-        {
-            hosted.replica.copied(log.end(), leaders_high_watermark);
-        }
-        let before = log.end();
-        let lookup = |epoch| log.end_of_epoch(epoch);
-        let action = hosted.replica.fetch_answered(id, answer, log.start(), lookup);
-        let mut pause = 0;
-        match action {
-            // The fetch may have been used up all the same; this asks anew only if none stands.
-            FollowerAction::Ignore => return self.timer(broker, 0, Timer::Fetch { partition }),
-            FollowerAction::Append { high_watermark, log_start_offset } => {
-                log.copy(records);
-                hosted.replica.copied(log.end(), high_watermark);
-                if log_start_offset <= hosted.replica.high_watermark() && log.advance_start(log_start_offset) {
-                    hosted.replica.log_started(log_start_offset);
-                }
-                self.check_appended(broker, partition, before);
-            }
-            FollowerAction::TruncateTo(to) => {
-                log.truncate_to(to);
-                hosted.replica.truncated(ends(log));
-                self.tell(|_| {
-                    format!("broker {}: partition {partition}: cuts its log from {before} to {to}", broker + 1)
-                });
-            }
-            FollowerAction::StartAt(start) => {
-                log.start_at(start);
-                hosted.replica.truncated(ends(log));
-                self.tell(|_| format!("broker {}: partition {partition}: begins anew at {start}", broker + 1));
-            }
-            FollowerAction::Wait(_) => pause = self.rng.between(20, 150) * MS,
-        }
-        self.settle(broker, partition);
-        self.timer(broker, pause, Timer::Fetch { partition });
-    }
-
-    /// A producer's batch; `waiting` gets its place here.
-    pub fn produced(
-        &mut self,
-        broker: usize,
-        partition: usize,
-        mut waiting: Waiting,
-        values: &[u64],
-        sequence: Option<Sequence>,
-    ) {
-        let may_lead = self.may_lead(broker);
-        let now = self.local(broker);
-        let Waiting { client, request, acks, .. } = waiting;
-        let Some((hosted, log)) = self.hosted(broker, partition) else {
-            return self.answer_produce(broker, client, request, Err(ErrorCode::UnknownTopicOrPartition));
-        };
-        let epoch = match hosted.replica.admit(may_lead, acks == Acks::All) {
-            Ok(epoch) => epoch,
-            Err(error) => return self.answer_produce(broker, client, request, Err(error)),
-        };
-        let before = log.end();
-        match sequence.map_or(Ok(Verdict::Append), |first| log.judge(first, values.len())) {
-            Ok(Verdict::Append) => {
-                waiting.base = log.append(epoch, values, sequence);
-                waiting.end = log.end();
-                hosted.replica.appended(now, waiting.end);
-            }
-            // Acknowledged by the same rule as the original (P2).
-            Ok(Verdict::Duplicate(stored)) => {
-                waiting.base = stored.base_offset();
-                waiting.end = stored.last_offset.plus(1);
-                let is_same = log.record(waiting.base).is_some_and(|record| Some(&record.value) == values.first());
-                if !is_same {
-                    let what = format!("a repetition is said to lie at {}", waiting.base);
-                    return self.checker.fail(15, format!("partition {partition}, broker {}: {what}", broker + 1));
-                }
-            }
-            Err(_) => return self.answer_produce(broker, client, request, Err(ErrorCode::OutOfOrderSequenceNumber)),
-        }
-        let end = waiting.end;
-        match acks {
-            Acks::None => {}
-            Acks::Leader => hosted.waits_for_leader.park(end, waiting),
-            Acks::All if thalweg_model::mutant!("acks-all-waits") => hosted.waits_for_leader.park(end, waiting),
-            Acks::All => hosted.waits_for_all.park(end, waiting),
-        }
-        self.check_appended(broker, partition, before);
-        self.settle(broker, partition);
-    }
-
-    fn answer_produce(&mut self, broker: usize, client: Node, request: u64, result: Result<Offset, ErrorCode>) {
-        self.send(Node(broker + 1), client, Body::ProduceAnswer { request, result });
-    }
-
-    /// A consumer's fetch (L9).
-    pub fn consumed(
-        &mut self,
-        broker: usize,
-        partition: usize,
-        position: Offset,
-        leader_epoch: LeaderEpoch,
-        read_epoch: LeaderEpoch,
-    ) -> Result<Vec<SimRecord>, ErrorCode> {
-        let may_lead = self.may_lead(broker);
-        let (hosted, log) = self.hosted(broker, partition).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-        if let Some(follower) = hosted.replica.follower() {
-            // F6. What is out of its range the leader will judge.
-            let high_watermark = hosted.replica.high_watermark();
-            let is_here = follower.epoch() == leader_epoch && (log.start()..=high_watermark).contains(&position);
-            let here = || log.slice(position, high_watermark).to_vec();
-            return is_here.then(here).ok_or(ErrorCode::NotLeaderOrFollower);
-        }
-        let epoch = hosted.replica.leader().filter(|_| may_lead).ok_or(ErrorCode::NotLeaderOrFollower)?.epoch();
-        if leader_epoch != epoch {
-            let is_old = leader_epoch < epoch;
-            return Err(if is_old { ErrorCode::FencedLeaderEpoch } else { ErrorCode::UnknownLeaderEpoch });
-        }
-        if position < log.start() {
-            return Err(ErrorCode::OffsetOutOfRange);
-        }
-        // KIP-320: what was read in an epoch that ends earlier here was never committed.
-        let read = Some(read_epoch).filter(|epoch| *epoch != LeaderEpoch::NONE && log.start() < position);
-        let cut = read
-            .and_then(|epoch| log.end_of_epoch(epoch))
-            .filter(|(found, end)| *found < read_epoch || *end < position);
-        if position > log.end() || cut.is_some() {
-            let end = log.end();
-            let what = format!(
-                "broker {} leads in epoch {epoch} up to {end}; a consumer has read to {position} in {read_epoch}",
-                broker + 1
-            );
-            self.checker.fail(13, format!("partition {partition}: {what}"));
-            return Err(ErrorCode::OffsetOutOfRange);
-        }
-        Ok(log.slice(position, hosted.replica.high_watermark()).to_vec())
-    }
-
     pub fn write_checkpoints(&mut self, broker: usize) {
-        for partition in 0..self.plan.partition_count {
+        for partition in 0..self.parts.count() {
             if let Some((hosted, log)) = self.hosted(broker, partition) {
-                log.checkpoint = hosted.replica.high_watermark().0;
+                log.write_checkpoint(hosted.replica.high_watermark());
             }
         }
     }
@@ -545,6 +345,11 @@ impl World {
         self.brokers[broker].process.as_ref().is_some_and(|process| process.lease.may_lead(now))
     }
 
+    /// Which replica of the partition runs on a broker now.
+    pub fn hosting(&self, broker: usize, partition: usize) -> Option<u64> {
+        self.brokers[broker].process.as_ref()?.hosted[partition].as_ref().map(|hosted| hosted.number)
+    }
+
     pub fn hosted(&mut self, broker: usize, partition: usize) -> Option<(&mut Hosted, &mut SimLog)> {
         let this = &mut self.brokers[broker];
         let hosted = this.process.as_mut()?.hosted.get_mut(partition)?.as_mut()?;
@@ -552,19 +357,19 @@ impl World {
     }
 }
 
-fn ends(log: &SimLog) -> LogEnds {
+pub fn ends(log: &SimLog) -> LogEnds {
     LogEnds { log_start_offset: log.start(), log_end_offset: log.end(), flushed_offset: log.flushed() }
 }
 
-fn alter_isr(broker_id: i32, topic: TopicId, partition: usize, proposal: &IsrProposal) -> v1::AlterIsrRequest {
+fn alter_isr(broker_id: i32, part: Part, proposal: &IsrProposal) -> v1::AlterIsrRequest {
     let isr =
         proposal.isr.iter().map(|member| v1::IsrMember { broker_id: member.id.0, broker_epoch: member.broker_epoch.0 });
     v1::AlterIsrRequest {
         broker_id,
         broker_epoch: proposal.broker_epoch.0,
         partitions: vec![v1::PartitionIsr {
-            topic_id: topic.0.to_vec().into(),
-            partition: partition as i32,
+            topic_id: part.topic.0.to_vec().into(),
+            partition: part.index.0,
             leader_epoch: proposal.leader_epoch.0,
             partition_epoch: proposal.partition_epoch.0,
             isr: isr.collect(),

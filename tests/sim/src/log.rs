@@ -33,6 +33,8 @@ pub struct SimLog {
     base: i64,
     /// First readable offset.
     start: i64,
+    /// As it was written down last.
+    start_kept: i64,
     records: Vec<SimRecord>,
     flushed: i64,
     /// From here on the kernel shows what it has given up writing, and calls it written.
@@ -41,9 +43,11 @@ pub struct SimLog {
     /// A function of `records` (P3).
     producers: ProducerState,
     /// Of the high watermark; a lower bound (G6).
-    pub checkpoint: i64,
+    checkpoint: i64,
     /// Counts truncations: a flush that began before one says nothing afterwards.
     pub generation: u64,
+    /// There is a replica here, or was when its broker last knew.
+    pub is_made: bool,
 }
 
 impl SimLog {
@@ -53,6 +57,10 @@ impl SimLog {
 
     pub fn end(&self) -> Offset {
         Offset(self.base + self.records.len() as i64)
+    }
+
+    pub fn checkpoint(&self) -> Offset {
+        Offset(self.checkpoint)
     }
 
     pub fn flushed(&self) -> Offset {
@@ -171,7 +179,13 @@ impl SimLog {
     pub fn start_at(&mut self, offset: Offset) {
         let generation = self.generation + 1;
         let (base, start, flushed) = (offset.0, offset.0, offset.0);
-        *self = SimLog { base, start, flushed, generation, checkpoint: start, ..SimLog::default() };
+        let (start_kept, checkpoint) = (start, start);
+        *self = SimLog { base, start, start_kept, flushed, generation, checkpoint, is_made: true, ..SimLog::default() };
+    }
+
+    /// The replica is given up, and its log with it.
+    pub fn remove(&mut self) {
+        *self = SimLog { generation: self.generation + 1, ..SimLog::default() };
     }
 
     /// Hides what is below (delete-records). Does nothing but for the start of a batch ahead of us.
@@ -183,6 +197,12 @@ impl SimLog {
         self.start = start.0;
         self.epochs.truncate_from_start(start);
         true
+    }
+
+    /// Writes down where the log starts, and the high watermark.
+    pub fn write_checkpoint(&mut self, high_watermark: Offset) {
+        self.checkpoint = high_watermark.0;
+        self.start_kept = self.start;
     }
 
     /// A sync has reached the disk.
@@ -224,7 +244,8 @@ impl SimLog {
     pub fn recover(&mut self) {
         self.remember_anew();
         let end = self.end();
-        self.start = self.start.min(end.0);
+        // The start moves durably only with the checkpoint.
+        self.start = self.start_kept.min(end.0);
         self.epochs.truncate_from_end(end);
         self.checkpoint = self.checkpoint.clamp(self.start, end.0);
         if !thalweg_model::mutant!("recovery-sync") {

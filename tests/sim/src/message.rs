@@ -7,6 +7,7 @@ use thalweg_coordinator::session;
 use thalweg_model::{ErrorCode, LeaderEpoch, MonoTime, Offset};
 use thalweg_proto::v1;
 
+use crate::groups::{GroupAnswer, GroupCall};
 use crate::log::{Sequence, SimRecord};
 use crate::nemesis::Remedy;
 use crate::plan::Acks;
@@ -66,6 +67,8 @@ pub enum Body {
     Fetch {
         life: Life,
         partition: usize,
+        /// Which of the follower's replicas asks: one may be given up and made anew.
+        hosting: u64,
         follower: FollowerId,
         id: FetchId,
         position: FetchPosition,
@@ -73,6 +76,7 @@ pub enum Body {
     FetchAnswer {
         life: Life,
         partition: usize,
+        hosting: u64,
         id: FetchId,
         answer: FetchAnswer,
         records: Vec<SimRecord>,
@@ -104,6 +108,19 @@ pub enum Body {
         partition: usize,
         request: u64,
         result: Result<Vec<SimRecord>, ErrorCode>,
+    },
+    /// `call`: of this member.
+    Group {
+        call: u64,
+        request: GroupCall,
+    },
+    GroupAnswer {
+        call: u64,
+        answer: GroupAnswer,
+    },
+    /// The member does not wait any more: its broker drops the call.
+    GroupWithdrawn {
+        call: u64,
     },
 }
 
@@ -150,8 +167,15 @@ pub enum Event {
     Start {
         broker: usize,
     },
+    Member {
+        member: usize,
+    },
     Fault,
     Remedy(Remedy),
+    /// An administrator looks after the topic.
+    Administer,
+    /// A topic that was deleted is wanted again.
+    WantTopic,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use thalweg_model::{Durability, Offset};
+use thalweg_model::{Durability, NodeId, Offset};
+use thalweg_proto::v1;
+use thalweg_proto::v1::command::Kind;
 
+use crate::coordinator::TOPIC;
 use crate::message::{Event, Node};
 use crate::plan::MS;
 use crate::rng::Rng;
@@ -37,6 +40,14 @@ pub enum Fault {
     /// The coordinators' wall clock jumps by up to a day.
     WallClock,
     DeleteRecords,
+    /// The topic is deleted, and made again a while later.
+    DeleteTopic,
+    /// A partition is to be moved, to be moved elsewhere, or not to be moved after all.
+    Move,
+    /// A member of a group leaves, ends without a word, or stands still.
+    Member,
+    /// Calls from long ago come once more.
+    Echo,
 }
 
 /// The end of a fault.
@@ -47,7 +58,7 @@ pub enum Remedy {
 }
 
 impl Fault {
-    const ALL: [Fault; 15] = [
+    const ALL: [Fault; 19] = [
         Fault::Kill,
         Fault::KillAll,
         Fault::PowerCut,
@@ -63,6 +74,10 @@ impl Fault {
         Fault::SlowDisk,
         Fault::WallClock,
         Fault::DeleteRecords,
+        Fault::DeleteTopic,
+        Fault::Move,
+        Fault::Member,
+        Fault::Echo,
     ];
 
     /// At least one.
@@ -153,6 +168,10 @@ impl World {
                 true
             }
             Fault::DeleteRecords => self.delete_some_records(broker),
+            Fault::DeleteTopic => self.delete_topic(),
+            Fault::Move => self.move_something(),
+            Fault::Member => self.disturb_member(),
+            Fault::Echo => self.echo(),
         }
     }
 
@@ -177,6 +196,7 @@ impl World {
         self.phase = Phase::Heal { until: self.now + bound };
         self.tell(|_| "faults end".to_owned());
         self.links.mend_all();
+        self.coordinator.deposed = None;
         for broker in 0..self.brokers.len() {
             let this = &mut self.brokers[broker];
             this.paused_until = this.paused_until.min(self.now);
@@ -185,6 +205,10 @@ impl World {
                 self.after(0, Event::Start { broker });
             }
         }
+        for member in &mut self.members {
+            member.paused_until = member.paused_until.min(self.now);
+            member.away_until = member.away_until.min(self.now);
+        }
         if !self.coordinator.is_led() {
             self.after(0, Event::Elected);
         }
@@ -192,8 +216,8 @@ impl World {
 
     /// Whoever leads is hit more often than others.
     fn victim(&mut self) -> usize {
-        let partition = self.rng.index(self.plan.partition_count);
-        let leader = self.partition(partition).and_then(|registered| registered.leader);
+        let partition = self.any_live();
+        let leader = partition.and_then(|partition| self.partition(partition)?.leader);
         match leader {
             Some(leader) if self.rng.chance(500) => (leader.0 - 1) as usize,
             _ => self.rng.index(self.brokers.len()),
@@ -251,7 +275,7 @@ impl World {
     }
 
     fn delete_some_records(&mut self, broker: usize) -> bool {
-        let partition = self.rng.index(self.plan.partition_count);
+        let Some(partition) = self.any_live() else { return false };
         let Some((hosted, log)) = self.hosted(broker, partition) else { return false };
         let (low, high) = (log.start(), hosted.replica.high_watermark());
         let start = Offset(self.rng.between(low.0 as u64, high.0.max(low.0) as u64) as i64);
@@ -260,6 +284,82 @@ impl World {
             self.tell(|_| format!("FAULT records of partition {partition} below {start} are deleted"));
         }
         is_done
+    }
+
+    fn delete_topic(&mut self) -> bool {
+        let topic = v1::TopicRef { name: TOPIC.to_owned(), ..v1::TopicRef::default() };
+        let is_asked = self.ask_coordinator(Kind::DeleteTopics(v1::DeleteTopics { topics: vec![topic] }));
+        if is_asked {
+            self.tell(|_| "FAULT the topic is deleted".to_owned());
+            self.coordinator.is_topic_wanted = false;
+            let downtime = self.rng.between(0, 3_000) * MS;
+            self.after(downtime, Event::WantTopic);
+        }
+        is_asked
+    }
+
+    /// A disk event has hit the replica, or would hit it once it is there.
+    fn is_hit(&self, partition: usize, id: &NodeId) -> bool {
+        let broker = (id.0 - 1) as usize;
+        self.brokers[broker].is_in_trouble() || self.checker.is_damaged(partition, broker)
+    }
+
+    fn disturb_member(&mut self) -> bool {
+        if self.members.is_empty() {
+            return false;
+        }
+        let member = self.rng.index(self.members.len());
+        let until = self.now + self.rng.between(50, 7_000) * MS;
+        let what = match self.rng.below(3) {
+            0 => {
+                self.leave_group(member);
+                "leaves its group"
+            }
+            1 => {
+                self.end_member(member, until);
+                "ends"
+            }
+            _ => {
+                self.members[member].paused_until = until;
+                "stands still"
+            }
+        };
+        self.tell(|_| format!("FAULT member {member} {what}"));
+        true
+    }
+
+    /// Most moves keep the number of replicas.
+    fn move_something(&mut self) -> bool {
+        let Some(partition) = self.any_live() else { return false };
+        let Some(registered) = self.partition(partition).cloned() else { return false };
+        let cancel = registered.is_moving() && self.rng.chance(300);
+        let count = registered.target().len();
+        let count = match self.rng.below(10) {
+            0 => count.saturating_sub(1).max(1),
+            1 => (count + 1).min(self.brokers.len()),
+            _ => count,
+        };
+        let mut ids: Vec<i32> = (1..=self.brokers.len() as i32).collect();
+        let target: Vec<i32> = (0..count).map(|_| ids.remove(self.rng.index(ids.len()))).collect();
+        // Replication promises nothing where as many disks are hit as the target needs in sync.
+        let kept = if cancel { registered.origin() } else { target.iter().copied().map(NodeId).collect() };
+        let hit = kept.iter().filter(|id| self.is_hit(partition, id)).count();
+        if hit >= self.plan.min_isr.min(kept.len()) {
+            return false;
+        }
+        let wanted = v1::Reassignment {
+            topic: TOPIC.to_owned(),
+            partition: self.parts.get(partition).index.0,
+            replicas: target.clone(),
+            cancel,
+        };
+        let request = v1::AlterReassignmentsRequest { partitions: vec![wanted], ..Default::default() };
+        let is_asked = self.ask_coordinator(Kind::AlterReassignments(request));
+        if is_asked {
+            let what = if cancel { "is to stay after all".to_owned() } else { format!("is to move to {target:?}") };
+            self.tell(|_| format!("FAULT partition {partition} {what}"));
+        }
+        is_asked
     }
 
     /// One direction or both.

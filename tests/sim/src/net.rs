@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::message::{Body, Event, Message, Node};
+use crate::nemesis::Fault;
 use crate::plan::MS;
 use crate::world::{Phase, World};
 
@@ -36,6 +37,33 @@ impl Links {
 }
 
 impl World {
+    /// Remembers some of what brokers say to each other and to the coordinators, to say it again much later.
+    fn remember(&mut self, from: Node, to: Node, body: &Body) {
+        let is_call =
+            matches!(body, Body::Fetch { .. } | Body::AlterIsr { .. } | Body::Register { .. } | Body::Heartbeat { .. });
+        if !is_call || !self.rng.chance(60) {
+            return;
+        }
+        let message = Message { from, to, body: body.clone() };
+        if self.echoes.len() < ECHOES_MAX {
+            self.echoes.push(message);
+        } else {
+            let place = self.rng.index(ECHOES_MAX);
+            self.echoes[place] = message;
+        }
+    }
+
+    /// A few old calls come once more, whatever has become of whoever made them.
+    pub fn echo(&mut self) -> bool {
+        let count = self.rng.between(1, 8);
+        for _ in 0..count {
+            let Some(message) = self.rng.pick(&self.echoes).cloned() else { return false };
+            let delay = self.rng.below(100 * MS);
+            self.after(delay, Event::Deliver(Box::new(message)));
+        }
+        true
+    }
+
     /// Sends, as the network likes: any message may be lost or come twice, whatever carries it. That is harsher than the
     /// connections of the product are; the rules have to bear a repetition of every call.
     pub fn send(&mut self, from: Node, to: Node, body: Body) {
@@ -43,6 +71,9 @@ impl World {
         let is_hostile = matches!(self.phase, Phase::Faults { .. });
         if self.links.is_cut(from, to) || (is_hostile && self.rng.chance(network.loss_per_mille)) {
             return;
+        }
+        if is_hostile && self.plan.faults.contains(&Fault::Echo) {
+            self.remember(from, to, &body);
         }
         let copies = if is_hostile && self.rng.chance(network.duplicate_per_mille) { 2 } else { 1 };
         for copy in 0..copies {
@@ -58,3 +89,5 @@ impl World {
         }
     }
 }
+
+const ECHOES_MAX: usize = 40;

@@ -37,6 +37,7 @@ pub struct Plan {
     pub consumer_count: usize,
     /// Whether consumers also read from followers.
     pub reads_followers: bool,
+    pub groups: Groups,
     /// The longest pause between two batches of a producer.
     pub produce_pause: u64,
     /// Whether followers tell of a flush at once or with their next fetch.
@@ -46,6 +47,20 @@ pub struct Plan {
     pub fault_pause: u64,
     /// How long faults happen.
     pub fault_time: u64,
+}
+
+/// Consumer groups.
+#[derive(Clone, Debug)]
+pub struct Groups {
+    /// Members of each.
+    pub sizes: Vec<usize>,
+    pub session_timeout_ms: u32,
+    pub rebalance_timeout_ms: u32,
+    pub initial_delay_ms: u32,
+    /// The longest that a member does nothing, in milliseconds.
+    pub pause_max: u64,
+    pub retention_ms: i64,
+    pub expiry_interval_ms: u32,
 }
 
 /// What the network does to each message.
@@ -96,6 +111,7 @@ impl Plan {
             producers: (0..rng.between(1, 3)).map(|_| Acks::draw(rng)).collect(),
             consumer_count: rng.between(0, 2) as usize,
             reads_followers: rng.chance(500),
+            groups: Groups::draw(rng),
             produce_pause: rng.between(10, 150) * MS,
             eager_reports: rng.chance(500),
             // A producer whose every record was deleted is forgotten, so its repetitions are not known any more.
@@ -103,6 +119,22 @@ impl Plan {
             faults,
             fault_pause: rng.between(120, 900) * MS,
             fault_time: rng.between(8_000, 22_000) * MS,
+        }
+    }
+}
+
+impl Groups {
+    fn draw(rng: &mut Rng) -> Groups {
+        let count = if rng.chance(500) { 0 } else { rng.between(1, 2) };
+        Groups {
+            sizes: (0..count).map(|_| rng.between(1, 4) as usize).collect(),
+            session_timeout_ms: rng.between(800, 5_000) as u32,
+            rebalance_timeout_ms: rng.between(800, 4_000) as u32,
+            initial_delay_ms: rng.between(0, 800) as u32,
+            pause_max: rng.between(40, 300),
+            // Hours: only a wall clock that jumps makes offsets old.
+            retention_ms: rng.between(1, 40) as i64 * 3_600_000,
+            expiry_interval_ms: rng.between(500, 5_000) as u32,
         }
     }
 }

@@ -10,8 +10,10 @@ use crate::broker::Broker;
 use crate::checker::{Checker, Violation};
 use crate::client::{Consumer, Producer};
 use crate::coordinator::Coordinator;
+use crate::members::Member;
 use crate::message::{Event, Life, Message, Node, Timer};
 use crate::net::Links;
+use crate::parts::Parts;
 use crate::plan::{Acks, MS, Plan};
 use crate::rng::Rng;
 
@@ -24,7 +26,13 @@ pub struct World {
     pub brokers: Vec<Broker>,
     pub producers: Vec<Producer>,
     pub consumers: Vec<Consumer>,
+    pub members: Vec<Member>,
     pub links: Links,
+    pub parts: Parts,
+    /// Calls to be repeated.
+    pub echoes: Vec<Message>,
+    /// See [`crate::hosting::Hosted::number`].
+    pub next_hosting: u64,
     pub checker: Checker,
     pub phase: Phase,
     pub counts: Counts,
@@ -82,17 +90,26 @@ impl World {
     pub fn new(seed: u64, is_told: bool) -> World {
         let mut rng = Rng::new(seed);
         let plan = Plan::draw(&mut rng);
-        let brokers = (1..=plan.broker_count).map(|id| Broker::new(id, &plan, &mut rng)).collect();
+        let brokers = (1..=plan.broker_count).map(|id| Broker::new(id, &mut rng)).collect();
         let coordinator = Coordinator::new(&plan, &mut rng);
         let producers = plan.producers.iter().enumerate();
-        let producer = |(index, acks): (usize, &Acks)| {
-            Producer::new(index, *acks, plan.is_idempotent && *acks == Acks::All, plan.partition_count)
-        };
+        let producer =
+            |(index, acks): (usize, &Acks)| Producer::new(index, *acks, plan.is_idempotent && *acks == Acks::All);
         let producers = producers.map(producer).collect();
-        let consumers = (0..plan.consumer_count).map(|_| Consumer::new(plan.partition_count)).collect();
+        let consumers = (0..plan.consumer_count).map(|_| Consumer::default()).collect();
+        let mut members = Vec::new();
+        for (group, size) in plan.groups.sizes.iter().enumerate() {
+            for index in 0..*size {
+                let instance = rng.chance(300).then(|| format!("i{group}-{index}"));
+                members.push(Member::new(group, instance));
+            }
+        }
         let mut world = World {
             checker: Checker::new(&plan),
             links: Links::default(),
+            parts: Parts::default(),
+            echoes: Vec::new(),
+            next_hosting: 0,
             plan,
             rng,
             now: 0,
@@ -100,6 +117,7 @@ impl World {
             brokers,
             producers,
             consumers,
+            members,
             phase: Phase::Setup,
             counts: Counts::default(),
             story: is_told.then(Vec::new),
@@ -205,8 +223,11 @@ impl World {
             Event::ProduceTimeout { producer, request } => self.produce_timeout(producer, request),
             Event::Consume { consumer } => self.consume(consumer),
             Event::Start { broker } => self.start(broker),
+            Event::Member { member } => self.member(member),
             Event::Fault => self.fault(),
             Event::Remedy(remedy) => self.remedy(remedy),
+            Event::Administer => self.administer(),
+            Event::WantTopic => self.coordinator.is_topic_wanted = true,
         }
     }
 

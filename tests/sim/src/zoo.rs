@@ -60,5 +60,13 @@ pub const ZOO: &[Mutant] = &[
     one(&["epoch-start-record"], "a leader writes down where its epoch begins (L1)"),
     one(&["newer-registrations-only"], "an older registration changes nothing (3.4, 6)"),
     one(&["own-registration-first"], "a broker takes no registration older than its own (3.3)"),
+    one(&["move-awaits-all"], "a move ends when everybody who comes is in sync (3.4)"),
+    one(&["move-keeps-min-isr"], "a move ends with min ISR of those who stay (3.4)"),
+    one(&["cancel-keeps-min-isr"], "a move is called off with min ISR of those who stay (3.4)"),
+    one(&["topic-id-on-disk"], "a log belongs to one life of its topic (KIP-516)"),
+    one(&["read-index"], "who answers makes sure that it leads (R6)"),
+    one(&["generation-follows"], "generations follow each other (Q3)"),
+    one(&["commit-generation", "session-generation"], "who commits is in the group's generation (Q1)"),
+    one(&["commit-generation"], "the same, in the registries alone"),
     one(&["acks-all-waits"], "acks=all waits for the watermark (L8)"),
 ];
