@@ -25,6 +25,7 @@ use tracing::{error, info};
 pub use config::{Advertised, BrokerConfig, ListenerConfig};
 pub use error::BrokerError;
 pub use metrics::Metrics;
+pub use shell::endpoints::{Interface, interfaces};
 pub use tiers::Tier;
 
 use services::Services;

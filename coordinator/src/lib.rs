@@ -10,11 +10,13 @@ pub mod session;
 pub mod settings;
 pub mod shell;
 pub mod store;
+pub mod token;
 
 pub use error::CoordinatorError;
 pub use metrics::CoordinatorMetrics;
 pub use settings::CoordinatorSettings;
-pub use shell::coordinator::{Coordinator, CoordinatorConfig, MetricsSource};
+pub use shell::coordinator::{Coordinator, CoordinatorConfig, Joined, MetricsSource};
 pub use shell::feed::FeedLimits;
 pub use shell::formation::CoordinatorPeer;
 pub use store::{KvStore, MemStore};
+pub use token::JoinToken;

@@ -33,6 +33,8 @@ pub struct CoordinatorSettings {
     pub offsets_retention_check_interval_ms: u32,
     /// Producer ids given to a broker at a time.
     pub producer_id_block: i32,
+    /// `coordinator.replacement.delay.ms`: a coordinator that is silent for so long is replaced by a spare one.
+    pub coordinator_replacement_delay_ms: u64,
 }
 
 impl Default for CoordinatorSettings {
@@ -53,6 +55,7 @@ impl Default for CoordinatorSettings {
             offsets_retention_ms: 7 * 24 * 3_600_000,
             offsets_retention_check_interval_ms: 600_000,
             producer_id_block: 1_000,
+            coordinator_replacement_delay_ms: 600_000,
         }
     }
 }

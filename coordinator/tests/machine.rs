@@ -116,6 +116,7 @@ fn registration(id: i32, incarnation: u64) -> RegisterBrokerRequest {
         boot_id: "boot".into(),
         log_dirs: vec![LogDir { dir_id: vec![id as u8; 16].into(), ..LogDir::default() }],
         endpoints: vec![Endpoint { host: "h".into(), port: 9092, ..Endpoint::default() }],
+        levels: Some(Levels::ours()),
         ..RegisterBrokerRequest::default()
     }
 }

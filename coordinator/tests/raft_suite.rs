@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
+use thalweg_coordinator::registry::features;
 use thalweg_coordinator::shell::log_store::LogStore;
 use thalweg_coordinator::shell::state_machine::StateMachine;
 use thalweg_coordinator::shell::types::TypeConfig;
@@ -14,7 +15,7 @@ struct InMemory;
 impl StoreBuilder<TypeConfig, LogStore, StateMachine> for InMemory {
     async fn build(&self) -> Result<((), LogStore, StateMachine), StorageError<TypeConfig>> {
         let store: Arc<dyn KvStore> = Arc::new(MemStore::new());
-        let state_machine = StateMachine::open(Arc::clone(&store), FeedLimits::default()).unwrap();
+        let state_machine = StateMachine::open(Arc::clone(&store), FeedLimits::default(), features::LEVEL).unwrap();
         Ok(((), LogStore::open(store).unwrap(), state_machine))
     }
 }

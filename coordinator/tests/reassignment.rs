@@ -27,6 +27,7 @@ impl World {
                 incarnation: 1,
                 log_dirs: vec![LogDir { dir_id: vec![id as u8; 16].into(), ..LogDir::default() }],
                 endpoints: vec![Endpoint { host: "h".into(), port: 1, ..Endpoint::default() }],
+                levels: Some(Levels::ours()),
                 ..RegisterBrokerRequest::default()
             };
             world.apply(Kind::RegisterBroker(RegisterBroker { request: Some(request) }));
@@ -39,6 +40,7 @@ impl World {
             replication_factor: -1,
             assignments: vec![ReplicaAssignment { partition: 0, replicas: replicas.to_vec() }],
             configs: vec![ConfigEntry { key: "min.insync.replicas".into(), value: Some(min_isr) }],
+            ..NewTopic::default()
         };
         let created = world.apply(Kind::CreateTopics(CreateTopics { topics: vec![topic], partitions_max: 9 }));
         assert!(matches!(created, Outcome::CreatedTopics(topics) if topics[0].error == Some(KafkaError::default())));

@@ -70,6 +70,7 @@ fn registration() -> impl Strategy<Value = Kind> {
             boot_id: boot.to_string(),
             log_dirs: vec![LogDir { dir_id: vec![dir; 16].into(), clean, ..LogDir::default() }],
             endpoints: vec![Endpoint { host: "h".into(), port: 1, ..Endpoint::default() }],
+            levels: Some(Levels::ours()),
             ..RegisterBrokerRequest::default()
         };
         Kind::RegisterBroker(RegisterBroker { request: Some(request) })
@@ -82,17 +83,19 @@ fn topics() -> impl Strategy<Value = Kind> {
         ("durability", "replicated"),
         ("nonsense", "1"),
     ]));
-    let topic =
-        (name(), 0..4i32, 0..4i32, config).prop_map(|(name, partitions, replication_factor, config)| NewTopic {
+    let topic = (name(), 0..4i32, 0..4i32, any::<bool>(), config).prop_map(
+        |(name, partitions, replication_factor, default_factor, config)| NewTopic {
             name,
             partitions,
             replication_factor,
+            default_factor,
             configs: config
                 .map(|(key, value)| ConfigEntry { key: key.into(), value: Some(value.into()) })
                 .into_iter()
                 .collect(),
             ..NewTopic::default()
-        });
+        },
+    );
     prop_oneof![
         3 => prop::collection::vec(topic, 1..3)
             .prop_map(|topics| Kind::CreateTopics(CreateTopics { topics, partitions_max: 3 })),
@@ -174,6 +177,39 @@ fn moves() -> impl Strategy<Value = Kind> {
     ]
 }
 
+/// Tokens, nodes, and what the cluster is told of itself.
+fn nodes() -> impl Strategy<Value = Kind> {
+    let id = || prop::sample::select(vec!["a", "b"]).prop_map(str::to_owned);
+    let hash = |id: &str| bytes::Bytes::from(vec![id.len() as u8 + id.as_bytes()[0]; 32]);
+    prop_oneof![
+        2 => (id(), 0..5i64).prop_map(move |(id, seconds)| {
+            let secret_hash = hash(&id);
+            Kind::CreateToken(CreateToken { id, secret_hash, ttl_ms: seconds * 1_000 })
+        }),
+        1 => id().prop_map(|id| Kind::RevokeToken(RevokeToken { id })),
+        3 => (id(), any::<bool>(), any::<bool>()).prop_map(move |(token_id, broker, coordinator)| {
+            let secret_hash = hash(&token_id);
+            Kind::AdmitNode(AdmitNode { token_id, secret_hash, broker, coordinator })
+        }),
+        2 => (0..4u64, 0..3u8, 0..2u16).prop_map(|(id, identity, port)| {
+            let (identity, address) = (vec![identity; 16].into(), format!("h:{port}"));
+            Kind::OfferCoordinator(OfferCoordinator { id, identity, address })
+        }),
+        1 => (0..4u64).prop_map(|id| Kind::RetireCoordinator(RetireCoordinator { id })),
+        1 => (1..6u32, 1..4i32).prop_map(|(level, broker_id)| {
+            let brokers = vec![BrokerLevels { broker_id, broker_epoch: 1, levels: Some(Levels::ours()) }];
+            // What this program knows; above that it would stop.
+            Kind::RaiseLevel(RaiseLevel { level: level.min(features::LEVEL), brokers })
+        }),
+        1 => prop::sample::select(vec![("coordinators", "3"), ("coordinators", "4"), ("auto.grow.replicas.enable", "false")])
+            .prop_map(|(key, value)| {
+                let changes = vec![ConfigChange { key: key.into(), op: 0, value: Some(value.into()) }];
+                let resource = ConfigResource { kind: 4, changes, ..ConfigResource::default() };
+                Kind::AlterConfigs(AlterConfigs { resources: vec![resource] })
+            }),
+    ]
+}
+
 fn kind() -> impl Strategy<Value = Kind> {
     let broker = (1..4i32, 0..200i64);
     prop_oneof![
@@ -191,6 +227,7 @@ fn kind() -> impl Strategy<Value = Kind> {
         4 => groups(),
         3 => isr(),
         3 => moves(),
+        3 => nodes(),
     ]
 }
 
@@ -315,12 +352,19 @@ fn digest(batches: &[CommandBatch]) -> u64 {
 /// digest it gave. If this fails, nodes of two versions would drift apart: put the change behind a feature level.
 #[test]
 fn recorded_commands_still_give_the_recorded_state() {
-    let batches = entries(include_bytes!("golden/level-1.bin"));
-    assert!(batches.iter().map(|batch| batch.commands.len()).sum::<usize>() > 500);
-    assert_eq!(format!("{:016x}", digest(&batches)), include_str!("golden/level-1.digest").trim());
+    let recordings: [(&[u8], &str); 2] = [
+        (include_bytes!("golden/level-1.bin"), include_str!("golden/level-1.digest")),
+        (include_bytes!("golden/level-4.bin"), include_str!("golden/level-4.digest")),
+    ];
+    for (bytes, recorded) in recordings {
+        let batches = entries(bytes);
+        assert!(batches.iter().map(|batch| batch.commands.len()).sum::<usize>() > 500);
+        assert_eq!(format!("{:016x}", digest(&batches)), recorded.trim());
+    }
 }
 
-/// Makes a recording of the present level. Never run again for a level that was released.
+/// Makes a recording that begins a level below the present one and is raised to it on its way. Never run again for a level
+/// that was released.
 #[test]
 #[ignore = "writes tests/golden"]
 fn record_commands() {
@@ -333,9 +377,15 @@ fn record_commands() {
     let mut batches = Vec::new();
     for i in 0..600u64 {
         let kind = kind().new_tree(&mut runner).unwrap().current();
-        let kind = if i == 0 { features::first_command([5; 16]) } else { with_current_epochs(machine.state(), kind) };
+        let kind = match i {
+            0 => features::founding([5; 16], features::LEVEL - 1),
+            RAISED_AT => raise(machine.state()),
+            // Not by chance before.
+            _ if matches!(kind, Kind::RaiseLevel(_)) => Kind::DeleteGroup(DeleteGroup { group_id: "g".into() }),
+            _ => with_current_epochs(machine.state(), kind),
+        };
         let batch = CommandBatch {
-            time_ms: i as i64,
+            time_ms: i as i64 * 300,
             seed_high: i.wrapping_mul(0x9E37_79B9_7F4A_7C15),
             seed_low: !i,
             default_min_isr: 1,
@@ -346,6 +396,20 @@ fn record_commands() {
         batches.push(batch);
     }
     let dir = std::path::Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/golden");
-    std::fs::write(dir.join("level-1.bin"), bytes).unwrap();
-    std::fs::write(dir.join("level-1.digest"), format!("{:016x}\n", digest(&batches))).unwrap();
+    assert_eq!(machine.state().feature_level(features::VERSION), features::LEVEL);
+    std::fs::write(dir.join(format!("level-{}.bin", features::LEVEL)), bytes).unwrap();
+    std::fs::write(dir.join(format!("level-{}.digest", features::LEVEL)), format!("{:016x}\n", digest(&batches)))
+        .unwrap();
 }
+
+/// To the present level, as if every registered broker had said that it can do it.
+fn raise(state: &State) -> Kind {
+    let brokers = state.brokers().map(|(id, broker)| BrokerLevels {
+        broker_id: id.0,
+        broker_epoch: broker.epoch,
+        levels: Some(Levels::ours()),
+    });
+    Kind::RaiseLevel(RaiseLevel { level: features::LEVEL, brokers: brokers.collect() })
+}
+
+const RAISED_AT: u64 = 150;

@@ -40,6 +40,7 @@ fn registration(incarnation: u64) -> RegisterBrokerRequest {
         boot_id: "boot".into(),
         log_dirs: vec![LogDir { dir_id: vec![7; 16].into(), ..LogDir::default() }],
         endpoints: vec![Endpoint { listener: "PLAINTEXT".into(), host: "h".into(), port: 9092, ..Endpoint::default() }],
+        levels: Some(Levels::ours()),
         ..RegisterBrokerRequest::default()
     }
 }

@@ -12,6 +12,8 @@ use serde::Deserialize;
 use thalweg_broker::ListenerConfig;
 use thalweg_coordinator::CoordinatorPeer;
 
+use crate::joining::{JoinArguments, Membership};
+
 pub use listeners::{Advertise, Listen};
 pub use overrides::Overrides;
 
@@ -34,6 +36,12 @@ pub struct NodeConfig {
     pub log: LogSection,
     #[serde(default)]
     pub properties: BTreeMap<String, toml::Value>,
+    /// The cluster that it joined and that gave it its numbers; not a key.
+    #[serde(skip)]
+    pub joined: Option<String>,
+    /// It is to join a cluster before it starts; not a key.
+    #[serde(skip)]
+    pub join: JoinArguments,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, clap::ValueEnum)]
@@ -60,8 +68,9 @@ pub struct BrokerSection {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CoordinatorSection {
-    pub id: u64,
+    pub id: Option<u64>,
     pub listen: SocketAddr,
+    pub advertised: Option<String>,
     pub peers: Vec<String>,
 }
 
@@ -99,6 +108,9 @@ impl NodeConfig {
         let named = || path.map(|path| path.display().to_string()).unwrap_or_default();
         let mut config = NodeConfig::parse(&text).with_context(named)?;
         overrides.apply(&mut config)?;
+        if let Some(membership) = Membership::load(&config.data_dir)? {
+            membership.apply(&mut config)?;
+        }
         if path.is_none() { config.checked() } else { config.checked().with_context(named) }
     }
 
@@ -116,8 +128,12 @@ impl NodeConfig {
         if config.roles.is_empty() {
             bail!("roles is empty; name broker, coordinator or both");
         }
-        if !config.has_role(Role::Coordinator) && config.broker.coordinators.is_empty() {
-            bail!("a broker without the role coordinator needs broker.coordinators = [\"host:9093\", ...]");
+        let is_told = !config.broker.coordinators.is_empty() || config.join.join.is_some();
+        if !config.has_role(Role::Coordinator) && !is_told {
+            bail!(
+                "a broker without the role coordinator needs broker.coordinators = [\"host:9093\", ...], or --join HOST of a \
+                 cluster to be part of"
+            );
         }
         if config.broker.id.is_some_and(|id| id < 0) {
             bail!("broker.id is 0 or more; leave it out to be given one");
@@ -166,6 +182,11 @@ impl NodeConfig {
 }
 
 impl CoordinatorSection {
+    /// Its number among coordinators: the first, unless somebody said otherwise.
+    pub fn number(&self) -> u64 {
+        self.id.unwrap_or(1)
+    }
+
     /// The coordinators that this node forms a cluster with or joins.
     ///
     /// # Errors
@@ -176,8 +197,13 @@ impl CoordinatorSection {
     }
 
     fn check(&self) -> Result<()> {
-        if self.id == 0 {
+        if self.id == Some(0) {
             bail!("coordinator.id is 1 or more");
+        }
+        if let Some(advertised) = &self.advertised
+            && format!("1@{advertised}").parse::<CoordinatorPeer>().is_err()
+        {
+            bail!("coordinator.advertised is host:port, such as a.example:9093, not '{advertised}'");
         }
         let peers = self.parsed_peers()?;
         let ids: BTreeSet<u64> = peers.iter().map(|peer| peer.id).collect();
@@ -240,7 +266,7 @@ impl Default for BrokerSection {
 
 impl Default for CoordinatorSection {
     fn default() -> CoordinatorSection {
-        CoordinatorSection { id: 1, listen: loopback(9093), peers: Vec::new() }
+        CoordinatorSection { id: None, listen: loopback(9093), advertised: None, peers: Vec::new() }
     }
 }
 
@@ -291,9 +317,13 @@ coordinators = []
 
 [coordinator]
 # Its number among coordinators, from 1. Belongs to the data directory for ever: a node that lost its data gets another one.
-id = 1
+# Unset: 1, or what the node was given when it joined.
+# id = 1
 # gRPC, for brokers and other coordinators.
 listen = "127.0.0.1:9093"
+# How others reach that. Unset: as coordinator.peers names this node, or the address that it listens on; listening on all
+# addresses, the one that leads to the other coordinators, or this machine's first.
+# advertised = "a.example:9093"
 # Those who found the cluster, this node among them, the same list everywhere: it is founded once all of them run. A node
 # that is to join a running cluster names some who are part of it. Empty: a cluster of one.
 # Such as ["1@a.example:9093", "2@b.example:9093", "3@c.example:9093"].

@@ -10,6 +10,7 @@ use std::time::Instant;
 use anyhow::Result;
 
 use crate::config::{Advertise, BrokerSection, CoordinatorSection, HttpSection, Listen, LogSection, NodeConfig, Role};
+use crate::joining::JoinArguments;
 use crate::node::{self, Node, StopWith};
 use crate::telemetry;
 
@@ -65,6 +66,8 @@ pub fn run(arguments: &DevArguments) -> Result<()> {
         http: HttpSection { listen: arguments.http },
         log: LogSection { level: arguments.log_level.clone(), ..LogSection::default() },
         properties: DEV_PROPERTIES.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect(),
+        joined: None,
+        join: JoinArguments::default(),
     };
     config.set_properties(&arguments.set)?;
     telemetry::start(config.log.format, &config.log.level)?;

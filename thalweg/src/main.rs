@@ -4,6 +4,7 @@ mod cli;
 mod config;
 mod dev;
 mod http;
+mod joining;
 mod metrics;
 mod node;
 mod telemetry;

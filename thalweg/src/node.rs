@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use thalweg_broker::config::Properties;
 use thalweg_broker::{Broker, BrokerConfig, Readiness};
-use thalweg_coordinator::{Coordinator, CoordinatorConfig, CoordinatorSettings};
+use thalweg_coordinator::{Coordinator, CoordinatorConfig, CoordinatorPeer, CoordinatorSettings, Joined};
 use thalweg_coordinator_rocks::RocksStore;
 use thalweg_model::NodeId;
 use thalweg_world::Clock;
@@ -19,9 +19,9 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::config::{NodeConfig, Role};
-use crate::http;
+use crate::config::{CoordinatorSection, NodeConfig, Role};
 use crate::metrics::Exposition;
+use crate::{http, joining};
 
 /// A node that serves.
 pub struct Node {
@@ -74,7 +74,7 @@ impl StopWith {
 ///
 /// # Errors
 /// What keeps the node from starting: one sentence with cause and remedy.
-pub fn run(config: NodeConfig, stop_with: StopWith, when_ready: impl FnOnce(&Node)) -> Result<()> {
+pub fn run(mut config: NodeConfig, stop_with: StopWith, when_ready: impl FnOnce(&Node)) -> Result<()> {
     let _lock = lock_data_dir(&config.data_dir)?;
     let texts = config.property_texts()?;
     let properties = Properties::parse(texts.iter().map(|(key, value)| (key.as_str(), value.as_str())))?;
@@ -82,6 +82,9 @@ pub fn run(config: NodeConfig, stop_with: StopWith, when_ready: impl FnOnce(&Nod
 
     // Two runtimes: produce load must not starve Raft.
     let net = runtime("net", None)?;
+    if let Some(ended) = net.block_on(join(&mut config, stop_with)) {
+        return ended;
+    }
     let coordination = config.has_role(Role::Coordinator).then(|| runtime("coordinator", Some(1))).transpose()?;
     let clock = Clock::real();
 
@@ -94,6 +97,22 @@ pub fn run(config: NodeConfig, stop_with: StopWith, when_ready: impl FnOnce(&Nod
         runtime.block_on(coordinator.shutdown());
     }
     outcome
+}
+
+/// Becomes part of a cluster first, if that is wanted; `Some` if the node is to end without having started.
+async fn join(config: &mut NodeConfig, stop_with: StopWith) -> Option<Result<()>> {
+    let arguments = config.join.clone();
+    let (mut interrupt, mut terminate) = match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
+        (Ok(interrupt), Ok(terminate)) => (interrupt, terminate),
+        (Err(error), _) | (_, Err(error)) => return Some(Err(error.into())),
+    };
+    tokio::select! {
+        biased;
+        _ = interrupt.recv() => Some(Ok(())),
+        _ = terminate.recv() => Some(Ok(())),
+        () = stop_with.happened(), if arguments.join.is_some() => Some(Ok(())),
+        joined = joining::join(config, &arguments) => joined.err().map(Err),
+    }
 }
 
 async fn serve(
@@ -117,6 +136,16 @@ async fn serve(
         // A coordinator that has started serves.
         None => watch::channel(Readiness::Ready).1,
     };
+    if config.joined.is_some() {
+        let services = broker.as_ref().map(|broker| Arc::clone(broker.services()));
+        let learn = move |addresses| {
+            if let Some(services) = &services {
+                services.coordinators.know(addresses);
+            }
+        };
+        // Ends with the runtime; what it writes is whole at any time.
+        tokio::spawn(joining::follow_coordinators(config.data_dir.clone(), learn));
+    }
     let mut parent_gone = std::pin::pin!(stop_with.happened());
     let stop = CancellationToken::new();
     let exposition = Exposition::new(
@@ -186,14 +215,31 @@ async fn start_coordinator(config: &NodeConfig, properties: &Properties, clock: 
     let path = config.data_dir.join("coordinator");
     let store = RocksStore::open(&path)
         .with_context(|| format!("the coordinator's registries in {} cannot be opened", path.display()))?;
+    let section = &config.coordinator;
+    let peers = section.parsed_peers()?;
     let config = CoordinatorConfig {
-        node_id: config.coordinator.id,
-        listen: config.coordinator.listen,
-        peers: config.coordinator.parsed_peers()?,
+        node_id: section.number(),
+        listen: section.listen,
+        advertised: section.advertised.clone().or_else(|| reachable_at(section, &peers)),
+        peers,
+        joined: config.joined.clone().map(|cluster_id| Joined { cluster_id }),
         settings: coordinator_settings(properties),
         ..CoordinatorConfig::default()
     };
     Ok(Coordinator::start(config, Arc::new(store), clock).await?)
+}
+
+/// Of a coordinator that listens on every address and is not told which one leads to it: the one that leads to the others, or,
+/// alone, this machine's first.
+fn reachable_at(section: &CoordinatorSection, peers: &[CoordinatorPeer]) -> Option<String> {
+    let is_named = peers.iter().any(|peer| peer.id == section.number());
+    if is_named || !section.listen.ip().is_unspecified() {
+        return None;
+    }
+    let towards = peers.iter().find_map(|peer| joining::local_address(&peer.address));
+    let first = || thalweg_broker::interfaces().first().map(|interface| interface.address);
+    let address = towards.or_else(first)?;
+    Some(SocketAddr::new(address, section.listen.port()).to_string())
 }
 
 fn coordinator_settings(properties: &Properties) -> CoordinatorSettings {
@@ -213,6 +259,7 @@ fn coordinator_settings(properties: &Properties) -> CoordinatorSettings {
         offset_metadata_max_bytes: properties.size("offset.metadata.max.bytes"),
         offsets_retention_ms: properties.number("offsets.retention.minutes").saturating_mul(60_000),
         offsets_retention_check_interval_ms: unsigned("offsets.retention.check.interval.ms"),
+        coordinator_replacement_delay_ms: properties.number("coordinator.replacement.delay.ms").unsigned_abs(),
         ..CoordinatorSettings::default()
     }
 }
@@ -229,7 +276,7 @@ fn broker_config(
     let coordinators = match (config.broker.coordinators.as_slice(), coordinator) {
         ([], Some(own)) => {
             let peers = config.coordinator.parsed_peers()?.into_iter();
-            let others = peers.filter(|peer| peer.id != config.coordinator.id).map(|peer| peer.address);
+            let others = peers.filter(|peer| peer.id != config.coordinator.number()).map(|peer| peer.address);
             std::iter::once(own.local_addr().to_string()).chain(others).collect()
         }
         (others, _) => others.to_vec(),

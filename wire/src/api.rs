@@ -112,7 +112,8 @@ apis! {
     45 AlterPartitionReassignments known 0..=1, flexible 0, served 0..=1;
     46 ListPartitionReassignments known 0..=0, flexible 0, served 0..=0;
     47 OffsetDelete known 0..=0, flexible i16::MAX, served 0..=0;
-    57 UpdateFeatures known 0..=2, flexible 0;
+    55 DescribeQuorum known 0..=2, flexible 0, served 0..=2;
+    57 UpdateFeatures known 0..=2, flexible 0, served 0..=2;
     60 DescribeCluster known 0..=2, flexible 0, served 0..=2;
     61 DescribeProducers known 0..=0, flexible 0, served 0..=0;
     64 UnregisterBroker known 0..=0, flexible 0, served 0..=0;

@@ -89,6 +89,28 @@ pub async fn operate(services: &Services, request: v1::OperateRequest) -> Result
     Ok(())
 }
 
+/// Raises the cluster's level; answers when this broker knows of it.
+///
+/// # Errors
+/// As [`alter_configs`]; it is lower than now, or some node cannot do it (95); the coordinators are too old to be asked (35).
+pub async fn raise_level(services: &Services, level: u32, validate_only: bool) -> Result<(), Refusal> {
+    let request = v1::RaiseLevelRequest { level, validate_only };
+    let send = |mut admin: AdminClient<Channel>, request| async move { admin.raise_level(request).await };
+    let response = call(services, request, send).await?;
+    refused(response.error.as_ref())?;
+    services.applied(response.index).await;
+    Ok(())
+}
+
+/// Who coordinates, as whoever leads knows it.
+///
+/// # Errors
+/// As [`alter_configs`].
+pub async fn describe_coordinators(services: &Services) -> Result<v1::DescribeCoordinatorsResponse, Refusal> {
+    let send = |mut admin: AdminClient<Channel>, request| async move { admin.describe_coordinators(request).await };
+    call(services, v1::DescribeCoordinatorsRequest {}, send).await
+}
+
 fn refused(error: Option<&v1::KafkaError>) -> Result<(), Refusal> {
     let (code, message) = code_and_message(error);
     if code.is_error() { Err((code, message.unwrap_or_default())) } else { Ok(()) }

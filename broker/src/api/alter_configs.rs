@@ -30,9 +30,9 @@ pub async fn handle(services: &Services, _: &RequestContext, request: AlterConfi
 
 fn replacement(services: &Services, resource: AlterConfigsResource) -> Result<v1::ConfigResource, Refusal> {
     if resource.resource_type == KIND_BROKER {
-        broker_scope(&resource.resource_name, services.node_id())?;
+        let scope = broker_scope(&resource.resource_name, services.node_id())?;
         for config in &resource.configs {
-            check_broker_value(&config.name, config.value.as_deref())?;
+            check_broker_value(&scope, &config.name, config.value.as_deref())?;
         }
     }
     let set = v1::config_change::Op::Set.into();

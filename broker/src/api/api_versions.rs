@@ -4,16 +4,19 @@
 //!   down (KIP-511); see [`unsupported`].
 //! - From version 3 on the client names itself; a name or version that breaks Kafka's pattern is error 42.
 //! - Inspect, which is our own, is listed to our own client only: no other need cope with a key that it does not know.
-//! - Features are left out as long as none is finalized: librdkafka before 2.2 misreads tagged fields.
+//! - The one feature is thalweg.version, from version 3 on. Its three tags stand together or not at all: librdkafka before 2.2
+//!   misreads tagged fields, and copes with these. The epoch is the level itself: like the level it only rises.
 
 use bytes::{Bytes, BytesMut};
 use thalweg_model::ErrorCode;
+use thalweg_proto::LEVELS;
 use thalweg_wire::ApiKey;
 use thalweg_wire::header::{self, EncodeFrameError};
-use thalweg_wire::messages::api_versions::ApiVersion;
+use thalweg_wire::messages::api_versions::{ApiVersion, FinalizedFeatureKey, SupportedFeatureKey};
 use thalweg_wire::messages::{ApiVersionsRequest, ApiVersionsResponse};
 
 use super::context::RequestContext;
+use crate::machine::image::VERSION_FEATURE;
 use crate::services::Services;
 
 pub async fn handle(services: &Services, cx: &RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse {
@@ -22,7 +25,28 @@ pub async fn handle(services: &Services, cx: &RequestContext, request: ApiVersio
         return ApiVersionsResponse { error_code: ErrorCode::InvalidRequest.code(), ..Default::default() };
     }
     services.clients.note(&request.client_software_name, &request.client_software_version);
-    ApiVersionsResponse { api_keys: served(&request.client_software_name), ..Default::default() }
+    let response = ApiVersionsResponse { api_keys: served(&request.client_software_name), ..Default::default() };
+    if cx.version() >= 3 { with_features(response, services.image().level()) } else { response }
+}
+
+/// Without, as long as this broker does not know the cluster's level.
+fn with_features(response: ApiVersionsResponse, level: u32) -> ApiVersionsResponse {
+    let Some(finalized) = i16::try_from(level).ok().filter(|level| *level > 0) else { return response };
+    let narrow = |level: u32| i16::try_from(level).unwrap_or(i16::MAX);
+    let name = VERSION_FEATURE.to_owned();
+    let supported = SupportedFeatureKey {
+        name: name.clone(),
+        min_version: narrow(*LEVELS.start()),
+        max_version: narrow(*LEVELS.end()),
+    };
+    // A range in Kafka's words, of which only the upper end means anything since KIP-778.
+    let finalized_key = FinalizedFeatureKey { name, max_version_level: finalized, min_version_level: finalized };
+    ApiVersionsResponse {
+        supported_features: vec![supported],
+        finalized_features_epoch: i64::from(finalized),
+        finalized_features: vec![finalized_key],
+        ..response
+    }
 }
 
 /// The answer to a version that we do not know.
@@ -84,6 +108,18 @@ mod tests {
         let frame = unsupported(7).unwrap();
         // Size, correlation id, error 35, one entry: key 18, versions 0 to 4.
         assert_eq!(&frame[..], [0, 0, 0, 16, 0, 0, 0, 7, 0, 35, 0, 0, 0, 1, 0, 18, 0, 0, 0, 4]);
+    }
+
+    #[test]
+    fn the_level_is_told_with_all_three_tags_or_with_none() {
+        let told = |level| with_features(ApiVersionsResponse::default(), level);
+        assert_eq!(told(0), ApiVersionsResponse::default(), "before the cluster is known");
+        let known = told(3);
+        let supported = &known.supported_features[0];
+        assert_eq!((supported.min_version, supported.max_version), (1, *LEVELS.end() as i16));
+        let finalized = &known.finalized_features[0];
+        assert_eq!((finalized.max_version_level, known.finalized_features_epoch), (3, 3));
+        assert_eq!((supported.name.as_str(), finalized.name.as_str()), ("thalweg.version", "thalweg.version"));
     }
 
     #[test]

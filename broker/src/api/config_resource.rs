@@ -29,13 +29,17 @@ pub fn broker_scope(name: &str, own: NodeId) -> Result<ConfigScope, Refusal> {
 ///
 /// # Errors
 /// 40 for an unknown key (with the nearest) or a bad value, 42 for a key that is fixed while the broker runs.
-pub fn check_broker_value(key: &str, value: Option<&str>) -> Result<(), Refusal> {
+pub fn check_broker_value(scope: &ConfigScope, key: &str, value: Option<&str>) -> Result<(), Refusal> {
     let Some(property) = properties::property(key) else {
         let nearest = properties::nearest_property(key);
         let error = PropertyError::UnknownKey { key: key.to_owned(), nearest };
         return Err((ErrorCode::InvalidConfig, error.to_string()));
     };
-    if !matches!(property.scope, Scope::TopicDefault(_) | Scope::Running) {
+    if property.scope == Scope::Cluster && *scope != ConfigScope::BrokerDefault {
+        let message = format!("{key} is the cluster's, not that of one broker; set it for all brokers");
+        return Err((ErrorCode::InvalidConfig, message));
+    }
+    if !matches!(property.scope, Scope::TopicDefault(_) | Scope::Running | Scope::Cluster) {
         let message = format!("{key} cannot be changed while the broker runs; set it in its configuration file");
         return Err((ErrorCode::InvalidRequest, message));
     }
@@ -90,14 +94,25 @@ mod tests {
 
     #[test]
     fn brokers_take_defaults_of_topics_and_what_may_change_while_they_run() {
-        assert_eq!(check_broker_value("log.retention.ms", Some("5")), Ok(()));
-        assert_eq!(check_broker_value("log.retention.ms", None), Ok(()));
-        assert_eq!(check_broker_value("follower.replication.throttled.rate", Some("5")), Ok(()));
-        let code = |key, value| check_broker_value(key, Some(value)).unwrap_err().0;
+        assert_eq!(check_broker_value(&ConfigScope::BrokerDefault, "log.retention.ms", Some("5")), Ok(()));
+        assert_eq!(check_broker_value(&ConfigScope::BrokerDefault, "log.retention.ms", None), Ok(()));
+        assert_eq!(
+            check_broker_value(&ConfigScope::BrokerDefault, "follower.replication.throttled.rate", Some("5")),
+            Ok(())
+        );
+        let code = |key, value| check_broker_value(&ConfigScope::BrokerDefault, key, Some(value)).unwrap_err().0;
+        assert_eq!(check_broker_value(&ConfigScope::BrokerDefault, "coordinators", Some("5")), Ok(()));
+        let of_one = check_broker_value(&ConfigScope::Broker(NodeId(1)), "coordinators", Some("5")).unwrap_err();
+        assert!(of_one.1.contains("the cluster's"), "{}", of_one.1);
         assert_eq!(code("log.retention.ms", "never"), ErrorCode::InvalidConfig);
         assert_eq!(code("max.connections", "5"), ErrorCode::InvalidRequest);
         assert_eq!(code("no.such.key", "5"), ErrorCode::InvalidConfig);
-        assert!(check_broker_value("log.retention.m", None).unwrap_err().1.contains("log.retention.ms"));
+        assert!(
+            check_broker_value(&ConfigScope::BrokerDefault, "log.retention.m", None)
+                .unwrap_err()
+                .1
+                .contains("log.retention.ms")
+        );
     }
 
     #[test]

@@ -109,6 +109,7 @@ fn new_topic(topic: &CreatableTopic) -> v1::NewTopic {
         replication_factor: i32::from(topic.replication_factor),
         assignments: assignments.collect(),
         configs: configs.collect(),
+        default_factor: false,
     }
 }
 

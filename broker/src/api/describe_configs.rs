@@ -130,7 +130,7 @@ impl View<'_> {
             let mut levels = self.dynamic_levels(property);
             levels.extend(self.static_level(property));
             levels.push(Level { name: property.name, value: property.default, source: Source::Default });
-            let is_fixed = !matches!(property.scope, Scope::TopicDefault(_) | Scope::Running);
+            let is_fixed = !matches!(property.scope, Scope::TopicDefault(_) | Scope::Running | Scope::Cluster);
             self.entry(property.name, property.kind, property.doc, is_fixed, &levels)
         };
         Ok(PROPERTIES.iter().map(entry).collect())

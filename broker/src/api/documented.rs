@@ -56,6 +56,7 @@ fn the_table_of_properties_has_every_one_with_its_default_and_meaning() {
             Scope::Broker | Scope::Shown => "broker".to_owned(),
             Scope::Running => "running broker".to_owned(),
             Scope::Coordinator => "coordinator".to_owned(),
+            Scope::Cluster => "cluster".to_owned(),
             Scope::TopicDefault(key) => format!("topics: `{key}"),
         };
         vec![property.name.to_owned(), property.default.to_owned(), scope, property.doc.to_owned()]

@@ -78,14 +78,14 @@ fn broker_change(
     config: AlterableConfig,
 ) -> Result<v1::ConfigChange, Refusal> {
     let mut change = change(config)?;
-    check_broker_value(&change.key, None)?;
+    check_broker_value(scope, &change.key, None)?;
     if matches!(change.op(), Op::Append | Op::Subtract) {
         let before = broker_list(image, scope, properties, &change.key)?;
         let after = edited_list(before, change.value.as_deref().unwrap_or_default(), change.op() == Op::Append);
         change.value = Some(after);
         change.set_op(Op::Set);
     }
-    check_broker_value(&change.key, change.value.as_deref())?;
+    check_broker_value(scope, &change.key, change.value.as_deref())?;
     Ok(change)
 }
 

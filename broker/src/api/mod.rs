@@ -20,6 +20,7 @@ pub mod describe_configs;
 pub mod describe_groups;
 pub mod describe_log_dirs;
 pub mod describe_producers;
+pub mod describe_quorum;
 pub mod describe_topic_partitions;
 #[cfg(test)]
 mod documented;
@@ -52,6 +53,7 @@ pub mod sync_group;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod unregister_broker;
+pub mod update_features;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,6 +122,8 @@ handlers! {
     DescribeLogDirs => describe_log_dirs(DescribeLogDirsRequest);
     DescribeProducers => describe_producers(DescribeProducersRequest);
     DescribeCluster => describe_cluster(DescribeClusterRequest);
+    UpdateFeatures => update_features(UpdateFeaturesRequest);
+    DescribeQuorum => describe_quorum(DescribeQuorumRequest);
     UnregisterBroker => unregister_broker(UnregisterBrokerRequest);
     ListConfigResources => list_config_resources(ListConfigResourcesRequest);
     DescribeTopicPartitions => describe_topic_partitions(DescribeTopicPartitionsRequest);

@@ -13,6 +13,8 @@ pub enum Scope {
     /// Read by brokers, and changed while they run.
     Running,
     Coordinator,
+    /// Kept by the coordinators for all nodes; never in a node's own file.
+    Cluster,
     /// The default of this topic key for topics that do not set it themselves.
     TopicDefault(&'static str),
     /// Follows from how the node was started; shown by DescribeConfigs, never set by name.
@@ -48,6 +50,8 @@ pub enum PropertyError {
     InvalidValue { key: &'static str, value: String, expected: String },
     #[error("{key} follows from how the node is started and cannot be set here")]
     NotSettable { key: &'static str },
+    #[error("{key} is the cluster's and not one node's: type thalweg cluster config set {key} VALUE")]
+    OfCluster { key: &'static str },
 }
 
 impl Properties {
@@ -75,6 +79,9 @@ impl Properties {
             .ok_or_else(|| PropertyError::UnknownKey { key: key.to_owned(), nearest: nearest_property(key) })?;
         if property.scope == Scope::Shown {
             return Err(PropertyError::NotSettable { key: property.name });
+        }
+        if property.scope == Scope::Cluster {
+            return Err(PropertyError::OfCluster { key: property.name });
         }
         check(property, value.trim())?;
         self.given.insert(property.name, value.trim().to_owned());
@@ -139,7 +146,7 @@ pub fn property(name: &str) -> Option<&'static Property> {
 pub fn topic_key(name: &str) -> Option<&'static str> {
     match property(name)?.scope {
         Scope::TopicDefault(key) => Some(key),
-        Scope::Broker | Scope::Running | Scope::Coordinator | Scope::Shown => None,
+        Scope::Broker | Scope::Running | Scope::Coordinator | Scope::Cluster | Scope::Shown => None,
     }
 }
 
@@ -245,19 +252,22 @@ const fn other(
 }
 
 use ConfigType::{Boolean, Double, Int, List, Long, String as Text};
-use Scope::{Broker, Coordinator, Running, Shown, TopicDefault};
+use Scope::{Broker, Cluster, Coordinator, Running, Shown, TopicDefault};
 
 /// Every property, in the order of names. Kafka's (4.4) but for `log.durability`, `log.dir.reserve.bytes`.
 #[rustfmt::skip]
 pub const PROPERTIES: &[Property] = &[
     other("advertised.listeners", List, "", Shown, "the addresses that clients are told"),
     other("auto.create.topics.enable", Boolean, "true", Broker, "create a topic when a client asks for its metadata"),
+    other("auto.grow.replicas.enable", Boolean, "true", Cluster, "topics that left the number of their replicas to the cluster get as many as there are brokers, and more when brokers join, up to default.replication.factor"),
     number("broker.heartbeat.interval.ms", Int, "2000", 1, Broker, "how often the broker tells the coordinator that it lives"),
     other("broker.id", Int, "-1", Shown, "this broker"),
     other("broker.rack", Text, "", Shown, "where this broker stands"),
     number("broker.session.timeout.ms", Int, "9000", 1_000, Coordinator, "a broker that is silent for this long is fenced"),
     other("compression.type", Text, "producer", TopicDefault("compression.type"), "what batches are stored as; producer leaves them as sent"),
     number("connections.max.idle.ms", Long, "600000", 1, Broker, "a connection without traffic is closed after this long"),
+    number("coordinator.replacement.delay.ms", Long, "600000", 1, Coordinator, "a coordinator that is silent for this long is replaced by a spare one, if there is any"),
+    number("coordinators", Int, "3", 1, Cluster, "how many coordinators there should be: 1, 3 or 5; unless set, 3 and whatever more were put there by hand"),
     number("default.replication.factor", Int, "1", 1, Coordinator, "replicas of a topic whose creator does not say"),
     number("fetch.max.bytes", Int, "57671680", 1_024, Broker, "the most one fetch answers, whatever the client asks"),
     number("follower.replication.throttled.rate", Long, "20971520", 1, Running, "bytes per second that replicas moved to this broker may copy, all together; in-sync replicas are never held back"),
@@ -326,7 +336,7 @@ mod tests {
     #[test]
     fn the_table_is_sorted_and_its_defaults_pass_their_own_checks() {
         assert!(PROPERTIES.windows(2).all(|pair| pair[0].name < pair[1].name));
-        for property in PROPERTIES.iter().filter(|property| property.scope != Scope::Shown) {
+        for property in PROPERTIES.iter().filter(|property| !matches!(property.scope, Scope::Shown | Scope::Cluster)) {
             check(property, property.default).unwrap();
         }
     }
@@ -362,6 +372,8 @@ mod tests {
             Properties::parse([("broker.id", "3")]).unwrap_err(),
             PropertyError::NotSettable { key: "broker.id" }
         );
+        let error = Properties::parse([("coordinators", "3")]).unwrap_err().to_string();
+        assert!(error.contains("cluster config set coordinators"), "{error}");
     }
 
     #[test]

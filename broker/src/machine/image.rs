@@ -118,6 +118,11 @@ impl PartitionImage {
 }
 
 impl Image {
+    /// Of the feature thalweg.version: what the cluster may do (REPLICATION R4). 0 until it is known.
+    pub fn level(&self) -> u32 {
+        self.features.get(VERSION_FEATURE).copied().unwrap_or(0)
+    }
+
     pub fn topic(&self, name: &str) -> Option<&Arc<TopicImage>> {
         self.topics.get(name)
     }
@@ -237,7 +242,10 @@ impl ImageBuilder {
             | Kind::GroupRemoved(_)
             | Kind::Offset(_)
             | Kind::OffsetRemoved(_)
-            | Kind::Coordinator(_) => {}
+            | Kind::Coordinator(_)
+            | Kind::Token(_)
+            | Kind::TokenRemoved(_)
+            | Kind::NodeIds(_) => {}
         }
     }
 
@@ -379,6 +387,9 @@ fn topic_id(bytes: &[u8]) -> Option<TopicId> {
 }
 
 static NO_OVERRIDES: BTreeMap<String, String> = BTreeMap::new();
+
+/// The feature that says what commands and records may be used.
+pub const VERSION_FEATURE: &str = "thalweg.version";
 
 #[cfg(test)]
 mod tests {

@@ -23,6 +23,8 @@ struct State {
     leader: Option<String>,
     /// Which seed to ask when no leader is known.
     next_seed: usize,
+    /// Others that are part of the cluster now, asked as the seeds are.
+    others: Vec<String>,
 }
 
 /// Why a call to the coordinators has no answer.
@@ -106,6 +108,12 @@ impl Coordinators {
         }
     }
 
+    /// Who coordinates now, `host:port`, beside those whom configuration names.
+    pub fn know(&self, addresses: Vec<String>) {
+        let mut state = self.state.lock().expect("no code panics while it holds this lock");
+        state.others = addresses.into_iter().filter(|address| !self.seeds.contains(address)).collect();
+    }
+
     fn pick(&self) -> Result<(String, Channel), CoordinatorError> {
         let mut state = self.state.lock().expect("no code panics while it holds this lock");
         let address = self
@@ -130,7 +138,8 @@ impl Coordinators {
 
     /// Whom to ask next.
     fn address<'a>(&'a self, state: &'a State) -> Option<&'a str> {
-        let seed = || self.seeds.get(state.next_seed % self.seeds.len().max(1));
+        let count = self.seeds.len() + state.others.len();
+        let seed = || self.seeds.iter().chain(&state.others).nth(state.next_seed % count.max(1));
         state.leader.as_ref().or_else(seed).map(String::as_str)
     }
 
@@ -146,7 +155,7 @@ impl Coordinators {
             Verdict::Redirect { .. } | Verdict::NotSent | Verdict::Lost => {
                 state.leader = None;
                 // A node's own address may stand there twice.
-                for _ in 0..self.seeds.len() {
+                for _ in 0..self.seeds.len() + state.others.len() {
                     state.next_seed = state.next_seed.wrapping_add(1);
                     if self.address(&state) != Some(asked) {
                         break;
@@ -247,6 +256,18 @@ mod tests {
             coordinators.learn(asked.last().unwrap(), &Verdict::Lost);
         }
         assert_eq!(asked, ["a", "b", "c", "a"]);
+    }
+
+    #[test]
+    fn coordinators_that_came_later_are_asked_when_those_of_the_configuration_are_gone() {
+        let coordinators = Coordinators::new(vec!["a".to_owned()]);
+        coordinators.know(vec!["a".to_owned(), "d".to_owned()]);
+        let mut asked = Vec::new();
+        for _ in 0..3 {
+            asked.push(next(&coordinators));
+            coordinators.learn(asked.last().unwrap(), &Verdict::Lost);
+        }
+        assert_eq!(asked, ["a", "d", "a"]);
     }
 
     /// Goal: calls that end late do not undo what was learnt since. Method: many calls to a leader that fell silent end

@@ -231,6 +231,7 @@ impl Life {
             };
             let Some(changes) = builder.apply(&item) else { continue };
             let image = Arc::new(builder.image());
+            check_level(image.level())?;
             reconciler.apply(&image, &changes).await;
             let index = image.index;
             self.services.set_image(image);
@@ -305,6 +306,7 @@ impl Life {
             want_shutdown,
             offline_log_dirs: dirs.offline_ids().into_iter().map(|id| id.0.to_vec().into()).collect(),
             offline_replicas: self.offline_replicas(),
+            levels: Some(v1::Levels::ours()),
         };
         // Leave to stop is a change that the coordinators agree on, which takes longer than a sign of life.
         let timeout = if want_shutdown { CALL_TIMEOUT } else { HEARTBEAT_TIMEOUT };
@@ -448,7 +450,21 @@ fn registration(config: &BrokerConfig, listeners: &[BoundListener]) -> v1::Regis
         version: env!("CARGO_PKG_VERSION").to_owned(),
         process_id: uuid::Uuid::new_v4().as_bytes().to_vec().into(),
         metadata_index: 0,
+        levels: Some(v1::Levels::ours()),
     }
+}
+
+/// Whether this program understands what the cluster does since its level was raised (REPLICATION R4).
+fn check_level(level: u32) -> Result<(), CoordinatorError> {
+    let ours = v1::Levels::ours();
+    if level <= ours.max {
+        return Ok(());
+    }
+    let reason = format!(
+        "the cluster is at level {level} of thalweg.version, this broker knows levels up to {}; start the newer version",
+        ours.max
+    );
+    Err(CoordinatorError::Foreign { reason })
 }
 
 fn new_dir(id: [u8; 16]) -> v1::LogDir {

@@ -95,6 +95,7 @@ async fn kills_of_one_and_of_all_lose_nothing() {
             incarnation: 1,
             log_dirs: vec![LogDir { dir_id: vec![1; 16].into(), ..LogDir::default() }],
             endpoints: vec![thalweg_proto::v1::Endpoint { host: "h".into(), port: 1, ..Default::default() }],
+            levels: Some(Levels::ours()),
             ..RegisterBrokerRequest::default()
         };
         async move { RegistryClient::new(channel).register_broker(request).await }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
 use tempfile::TempDir;
+use thalweg_coordinator::registry::features;
 use thalweg_coordinator::shell::log_store::LogStore;
 use thalweg_coordinator::shell::state_machine::StateMachine;
 use thalweg_coordinator::shell::types::TypeConfig;
@@ -17,7 +18,7 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, TempDir> for OnRocks {
     async fn build(&self) -> Result<(TempDir, LogStore, StateMachine), StorageError<TypeConfig>> {
         let dir = tempfile::tempdir().unwrap();
         let store: Arc<dyn KvStore> = Arc::new(RocksStore::open(dir.path()).unwrap());
-        let state_machine = StateMachine::open(Arc::clone(&store), FeedLimits::default()).unwrap();
+        let state_machine = StateMachine::open(Arc::clone(&store), FeedLimits::default(), features::LEVEL).unwrap();
         Ok((dir, LogStore::open(store).unwrap(), state_machine))
     }
 }

@@ -37,6 +37,7 @@ async fn with_topic(channel: &Channel) {
         incarnation: 1,
         log_dirs: vec![LogDir { dir_id: vec![1; 16].into(), ..LogDir::default() }],
         endpoints: vec![Endpoint { host: "h".into(), port: 1, ..Endpoint::default() }],
+        levels: Some(Levels::ours()),
         ..RegisterBrokerRequest::default()
     };
     let registered = registry.register_broker(registration).await.unwrap().into_inner();

@@ -9,6 +9,7 @@
 //! Nothing moves without need: a move makes an unequal pair of brokers more equal, or cures a fault.
 
 mod balance;
+pub mod coordinators;
 mod draft;
 mod leaders;
 mod plan;

@@ -10,7 +10,7 @@ use thalweg_proto::v1::{BrokerRecord, LogDir, Record, RegisterBrokerRequest, Reg
 use super::context::Context;
 use super::election::{Partition, Rules, without};
 use super::state::{State, partition_record};
-use super::{Outcome, configs, error, features, min_isr, ok};
+use super::{Outcome, configs, error, features, min_isr, ok, tokens};
 
 /// What a registration says about the records that the broker held before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,8 @@ enum Disks {
 /// A new life of a broker, fenced; what its disks may have lost is settled in the same entry (B2, B3).
 pub fn register(state: &State, context: &Context, request: &RegisterBrokerRequest) -> (Outcome, Vec<Record>) {
     // Nodes of an earlier version do not see what came with a later level, and all have to come to the same.
-    let plain = (state.feature_level(features::VERSION) < 2).then(|| without_level_2(request));
+    let level = state.feature_level(features::VERSION);
+    let plain = (level < 2).then(|| without_level_2(request));
     let request = plain.as_ref().unwrap_or(request);
     if let Err(refused) = validate(state, context, request) {
         return (registered(refused), Vec::new());
@@ -77,6 +78,7 @@ pub fn register(state: &State, context: &Context, request: &RegisterBrokerReques
         // An operator's word outlives the broker's lives.
         cordoned: stored.is_some_and(|stored| stored.cordoned),
         draining: stored.is_some_and(|stored| stored.draining),
+        levels: request.levels.filter(|_| level >= features::LEVEL_OF_LEVELS),
     };
     let outcome = accepted(state, &broker);
     let mut records = vec![broker_record(broker)];
@@ -236,6 +238,7 @@ fn validate(
         return Err(error(ErrorCode::InconsistentClusterId, message));
     }
     let invalid = |message: &str| Err(error(ErrorCode::InvalidRegistration, message));
+    features::check_registration(state, request).or_else(|message| invalid(&message))?;
     if request.broker_id < -1 {
         return invalid("a broker id is 0 or more, or -1 to be given one");
     }
@@ -271,6 +274,9 @@ fn validate(
 fn id_for(state: &State, request: &RegisterBrokerRequest) -> NodeId {
     if let Some((id, _)) = state.brokers().find(|(_, stored)| is_same_storage(stored, request)) {
         return id;
+    }
+    if state.feature_level(features::VERSION) >= features::LEVEL_OF_NODE_IDS {
+        return NodeId(tokens::next_ids(state).next_broker_id);
     }
     NodeId(state.brokers().map(|(id, _)| id.0).max().map_or(1, |id| id.saturating_add(1)))
 }

@@ -12,11 +12,17 @@ use thalweg_proto::v1::{AlteredConfig, ConfigChange, ConfigRecord, ConfigResourc
 use super::context::Context;
 use super::min_isr::{self, MIN_ISR};
 use super::state::State;
-use super::{error, ok};
+use super::{error, features, ok};
 
 /// What is set on a topic; `None` if nothing is.
 pub fn of_topic<'a>(state: &'a State, name: &str) -> Option<&'a BTreeMap<String, String>> {
     state.config(Resource::Topic, name)
+}
+
+/// Whether topics that left the number of their replicas to the cluster gain some when brokers join.
+pub fn grows_replicas(state: &State) -> bool {
+    let set = state.config(Resource::Broker, "").and_then(|set| set.get(GROW_REPLICAS));
+    set.is_none_or(|text| text != "false")
 }
 
 /// Changes configurations, each resource on its own: all changes of one are made, or none.
@@ -58,6 +64,9 @@ fn alter_one(state: &State, request: &ConfigResource) -> Result<Vec<Record>, Kaf
         }
         apply(resource, change, &mut after)?;
     }
+    if resource == Resource::Broker && state.feature_level(features::VERSION) >= features::LEVEL_OF_CLUSTER_KEYS {
+        check_cluster_keys(&request.name, before, &after)?;
+    }
     if resource == Resource::Broker {
         keep_one_min_isr(&request.name, before, &mut after)?;
     }
@@ -69,6 +78,26 @@ fn alter_one(state: &State, request: &ConfigResource) -> Result<Vec<Record>, Kaf
         }
     }
     Ok(differences(resource, &request.name, before, &after))
+}
+
+/// What the coordinators' leader itself goes by is the cluster's, not a broker's, and one of few values.
+fn check_cluster_keys(
+    name: &str,
+    before: &BTreeMap<String, String>,
+    after: &BTreeMap<String, String>,
+) -> Result<(), KafkaError> {
+    let known: [(&str, &[&str]); 2] = [(COORDINATORS, &["1", "3", "5"]), (GROW_REPLICAS, &["true", "false"])];
+    for (key, values) in known {
+        let Some(value) = after.get(key).filter(|value| before.get(key) != Some(value)) else { continue };
+        if !name.is_empty() {
+            return Err(error(ErrorCode::InvalidConfig, format!("{key} is the cluster's, not that of one broker")));
+        }
+        if !values.contains(&value.as_str()) {
+            let message = format!("{key} is {}, not '{value}'", values.join(" or "));
+            return Err(error(ErrorCode::InvalidConfig, message));
+        }
+    }
+    Ok(())
 }
 
 /// The coordinator and every leader must go by one number, so it is that of all brokers, and there always is one.
@@ -203,6 +232,10 @@ fn differences(
         .collect()
 }
 
+/// How many coordinators there should be; unset: three, and whatever more were put there by hand.
+pub const COORDINATORS: &str = "coordinators";
+/// Whether topics whose creator did not say how many replicas gain some when brokers join; unless set, they do.
+pub const GROW_REPLICAS: &str = "auto.grow.replicas.enable";
 const KIND_TOPIC: i32 = 2;
 /// Kafka's number of the resource type.
 pub const KIND_BROKER: i32 = 4;

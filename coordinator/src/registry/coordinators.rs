@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use thalweg_model::ErrorCode;
 use thalweg_proto::v1::record::Kind;
-use thalweg_proto::v1::{CoordinatorRecord, Record};
+use thalweg_proto::v1::{CoordinatorRecord, OfferCoordinator, Record};
 
 use super::state::State;
 use super::{Outcome, error};
@@ -34,6 +34,34 @@ pub fn admit(state: &State, id: u64, identity: &Bytes) -> (Outcome, Vec<Record>)
     }
 }
 
+/// As [`admit`]; and keeps where the node can be reached when another voter is wanted.
+pub fn offer(state: &State, command: &OfferCoordinator) -> (Outcome, Vec<Record>) {
+    if !is_address(&command.address) {
+        let message =
+            format!("'{}' is not host:port, where coordinator {} could be reached", command.address, command.id);
+        return (Outcome::Refused(error(ErrorCode::InvalidRequest, message)), Vec::new());
+    }
+    let (outcome, records) = admit(state, command.id, &command.identity);
+    let known = state.coordinator(command.id);
+    if outcome != Outcome::Done || known.is_some_and(|known| known.address == command.address) {
+        return (outcome, records);
+    }
+    let offered = CoordinatorRecord {
+        id: command.id,
+        identity: command.identity.clone(),
+        removed: false,
+        address: command.address.clone(),
+    };
+    (Outcome::Done, vec![Record { kind: Some(Kind::Coordinator(offered)) }])
+}
+
+fn is_address(text: &str) -> bool {
+    text.len() <= ADDRESS_LENGTH_MAX
+        && text
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0))
+}
+
 /// Gives an id up. Unknown ids too: whoever had it before there were records does not come back.
 pub fn retire(state: &State, id: u64) -> (Outcome, Vec<Record>) {
     let known = state.coordinator(id);
@@ -45,8 +73,13 @@ pub fn retire(state: &State, id: u64) -> (Outcome, Vec<Record>) {
 }
 
 fn record(id: u64, identity: Bytes, removed: bool) -> Record {
-    Record { kind: Some(Kind::Coordinator(CoordinatorRecord { id, identity, removed })) }
+    Record {
+        kind: Some(Kind::Coordinator(CoordinatorRecord { id, identity, removed, ..CoordinatorRecord::default() })),
+    }
 }
+
+/// Of names in DNS, with a port.
+const ADDRESS_LENGTH_MAX: usize = 261;
 
 #[cfg(test)]
 mod tests {

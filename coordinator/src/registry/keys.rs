@@ -55,6 +55,9 @@ pub fn ops(record: &Record) -> Result<Vec<Op>, ReplayError> {
         Kind::Coordinator(node) => vec![put(Key::new(COORDINATOR).raw(&node.id.to_be_bytes()).end())],
         Kind::Plan(_) => vec![put(vec![PLAN])],
         Kind::PlanRemoved(_) => vec![Op::Delete { key: vec![PLAN] }],
+        Kind::Token(token) => vec![put(Key::new(TOKEN).rest(&token.id))],
+        Kind::TokenRemoved(removed) => vec![Op::Delete { key: Key::new(TOKEN).rest(&removed.id) }],
+        Kind::NodeIds(_) => vec![put(vec![NODE_IDS])],
         Kind::Offset(offset) => vec![put(offset_key(&offset.group_id, &offset.topic, offset.partition))],
         Kind::OffsetRemoved(removed) => {
             vec![Op::Delete { key: offset_key(&removed.group_id, &removed.topic, removed.partition) }]
@@ -110,3 +113,5 @@ const GROUP: u8 = 10;
 const OFFSET: u8 = 12;
 const COORDINATOR: u8 = 14;
 const PLAN: u8 = 15;
+const TOKEN: u8 = 17;
+const NODE_IDS: u8 = 19;

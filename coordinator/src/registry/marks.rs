@@ -5,7 +5,7 @@ use thalweg_proto::v1::record::Kind;
 use thalweg_proto::v1::{BrokerRecord, BrokerRemoved, MarkBroker, Record, UnregisterBroker};
 
 use super::state::State;
-use super::{Outcome, error};
+use super::{Outcome, error, features, tokens};
 
 /// Says that a broker is given no replicas, or is to hold nothing, or may again.
 pub fn mark(state: &State, command: &MarkBroker) -> (Outcome, Vec<Record>) {
@@ -39,8 +39,11 @@ pub fn unregister(state: &State, command: &UnregisterBroker) -> (Outcome, Vec<Re
     if !stored.fenced {
         return refused(format!("broker {id} is alive and would register anew; stop it first"));
     }
-    let removed = BrokerRemoved { id: id.0 };
-    (Outcome::Done, vec![Record { kind: Some(Kind::BrokerRemoved(removed)) }])
+    let removed = Kind::BrokerRemoved(BrokerRemoved { id: id.0 });
+    // Nothing else would know that the number was given.
+    let is_kept = state.feature_level(features::VERSION) >= features::LEVEL_OF_NODE_IDS;
+    let ids = is_kept.then(|| Kind::NodeIds(tokens::next_ids(state)));
+    (Outcome::Done, std::iter::once(removed).chain(ids).map(|kind| Record { kind: Some(kind) }).collect())
 }
 
 fn unknown(id: NodeId) -> Outcome {

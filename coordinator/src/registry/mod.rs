@@ -23,6 +23,7 @@ pub mod plans;
 pub mod producer_ids;
 pub mod reassignment;
 pub mod state;
+pub mod tokens;
 pub mod topics;
 
 use prost::Message;
@@ -77,6 +78,7 @@ pub enum Outcome {
     DeletedOffsets(DeleteOffsetsResponse),
     ElectedLeaders(Vec<ElectedPartition>),
     Reassigned(Vec<ReassignedPartition>),
+    Admitted(tokens::Admitted),
 }
 
 /// Why a node cannot go on applying. It must stop: going on would make its copy differ from the others'.
@@ -172,6 +174,11 @@ impl Machine {
 pub fn decide(state: &State, context: &Context, kind: &Kind) -> (Outcome, Vec<Record>) {
     match kind {
         Kind::InitCluster(command) => features::init(state, command),
+        Kind::RaiseLevel(command) => features::raise(state, command),
+        Kind::CreateToken(command) => tokens::create(state, context, command),
+        Kind::RevokeToken(command) => tokens::revoke(state, command),
+        Kind::AdmitNode(command) => tokens::admit(state, context, command),
+        Kind::OfferCoordinator(command) => coordinators::offer(state, command),
         Kind::VerifyHash(_) => (Outcome::Done, Vec::new()),
         Kind::RegisterBroker(command) => match &command.request {
             Some(request) => brokers::register(state, context, request),
@@ -232,8 +239,9 @@ pub fn error(code: ErrorCode, message: impl Into<String>) -> KafkaError {
 }
 
 fn above_level(wanted: u32, level: u32) -> Outcome {
-    let message =
-        format!("this needs level {wanted} of thalweg.version, and the cluster is at {level}; upgrade it first");
+    let message = format!(
+        "this needs level {wanted} of thalweg.version, and the cluster is at {level}; upgrade it first: thalweg cluster upgrade status"
+    );
     Outcome::Refused(error(ErrorCode::UnsupportedVersion, message))
 }
 

@@ -8,8 +8,8 @@ use thalweg_model::{NodeId, TopicId};
 use thalweg_proto::v1::config_record::Resource;
 use thalweg_proto::v1::record::Kind;
 use thalweg_proto::v1::{
-    BrokerRecord, ClusterRecord, ConfigRecord, CoordinatorRecord, FeatureRecord, GroupRecord, OffsetRecord,
-    PartitionRecord, PlanRecord, ProducerIdsRecord, Record, TopicRecord,
+    BrokerRecord, ClusterRecord, ConfigRecord, CoordinatorRecord, FeatureRecord, GroupRecord, NodeIdsRecord,
+    OffsetRecord, PartitionRecord, PlanRecord, ProducerIdsRecord, Record, TokenRecord, TopicRecord,
 };
 
 use super::election::Partition;
@@ -29,6 +29,8 @@ pub struct State {
     next_producer_id: i64,
     coordinators: BTreeMap<u64, CoordinatorRecord>,
     plan: Option<PlanRecord>,
+    tokens: BTreeMap<String, TokenRecord>,
+    node_ids: NodeIdsRecord,
 }
 
 /// A group's offsets by topic and partition.
@@ -39,6 +41,8 @@ pub struct Topic {
     pub id: TopicId,
     pub internal: bool,
     pub created_at_ms: i64,
+    /// Gains replicas when brokers join.
+    pub grows: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,6 +160,24 @@ impl State {
         self.coordinators.get(&id)
     }
 
+    pub fn coordinators(&self) -> impl Iterator<Item = &CoordinatorRecord> {
+        self.coordinators.values()
+    }
+
+    /// What lets new nodes in; also if it expired lately.
+    pub fn token(&self, id: &str) -> Option<&TokenRecord> {
+        self.tokens.get(id)
+    }
+
+    pub fn tokens(&self) -> impl Iterator<Item = &TokenRecord> {
+        self.tokens.values()
+    }
+
+    /// Every number below these is given out; others may be too, see [`super::tokens::next_ids`].
+    pub fn node_ids(&self) -> NodeIdsRecord {
+        self.node_ids
+    }
+
     /// Takes a record in. The only way in which a state changes.
     ///
     /// # Errors
@@ -202,6 +224,13 @@ impl State {
             Kind::PlanRemoved(removed) => {
                 self.plan.take_if(|plan| plan.id == removed.id);
             }
+            Kind::Token(token) => {
+                self.tokens.insert(token.id.clone(), token.clone());
+            }
+            Kind::TokenRemoved(removed) => {
+                self.tokens.remove(&removed.id);
+            }
+            Kind::NodeIds(ids) => self.node_ids = *ids,
             Kind::OffsetRemoved(removed) => {
                 remove_offset(&mut self.offsets, &removed.group_id, &removed.topic, removed.partition);
             }
@@ -212,7 +241,7 @@ impl State {
     fn replay_topic(&mut self, topic: &TopicRecord) -> Result<(), ReplayError> {
         let id = topic_id(&topic.topic_id)?;
         self.topic_names.insert(id, topic.name.clone());
-        let stored = Topic { id, internal: topic.internal, created_at_ms: topic.created_at_ms };
+        let stored = Topic { id, internal: topic.internal, created_at_ms: topic.created_at_ms, grows: topic.grows };
         self.topics.insert(topic.name.clone(), stored);
         Ok(())
     }
@@ -280,6 +309,8 @@ impl State {
             .chain(self.offset_records())
             .chain(self.coordinators.values().map(|node| Kind::Coordinator(node.clone())))
             .chain(self.plan.iter().cloned().map(Kind::Plan))
+            .chain(self.tokens.values().cloned().map(Kind::Token))
+            .chain((self.node_ids != NodeIdsRecord::default()).then_some(Kind::NodeIds(self.node_ids)))
             .map(|kind| Record { kind: Some(kind) })
     }
 
@@ -329,6 +360,7 @@ impl Topic {
             topic_id: id_bytes(self.id),
             internal: self.internal,
             created_at_ms: self.created_at_ms,
+            grows: self.grows,
         }
     }
 }
@@ -354,7 +386,10 @@ pub fn is_fed(record: &Record) -> bool {
             | Kind::GroupRemoved(_)
             | Kind::Offset(_)
             | Kind::OffsetRemoved(_)
-            | Kind::Coordinator(_),
+            | Kind::Coordinator(_)
+            | Kind::Token(_)
+            | Kind::TokenRemoved(_)
+            | Kind::NodeIds(_),
         )
         | None => false,
     }

@@ -12,11 +12,10 @@ use thalweg_proto::v1::{
 
 use super::context::{Context, Seed};
 use super::election::Partition;
-use super::features;
 use super::min_isr::{self, MIN_ISR};
 use super::placement::{Candidate, place};
 use super::state::{State, Topic, id_bytes, partition_record, topic_id};
-use super::{error, ok};
+use super::{configs, error, features, ok};
 
 /// Creates topics, each on its own: one that is refused does not stop the others.
 pub fn create(
@@ -126,15 +125,21 @@ struct Placed {
 
 impl Placed {
     fn records(&self, state: &State, context: &Context, topic: &NewTopic) -> Vec<Record> {
-        let stored = Topic { id: self.id, internal: is_internal(&topic.name), created_at_ms: context.time.0 };
+        let stored = Topic {
+            id: self.id,
+            internal: is_internal(&topic.name),
+            created_at_ms: context.time.0,
+            grows: grows(state, topic),
+        };
         let mut records = vec![Record { kind: Some(Kind::Topic(stored.to_record(&topic.name))) }];
         for entry in topic.configs.iter().filter(|entry| entry.value.is_some()) {
             records.push(config_record(&topic.name, &entry.key, entry.value.clone()));
         }
-        // The default is meant for topics with more replicas. Said on the topic, so that its leaders go by the same number.
+        // The default is meant for topics with more replicas. Said on the topic, so that its leaders go by the same number;
+        // but for a topic that is to get them.
         let factor = self.replicas.first().map_or(1, Vec::len);
         let is_set = topic.configs.iter().any(|entry| entry.key == MIN_ISR && entry.value.is_some());
-        if !is_set && min_isr::check(min_isr::default(state, context), factor).is_err() {
+        if !is_set && !stored.grows && min_isr::check(min_isr::default(state, context), factor).is_err() {
             records.push(config_record(&topic.name, MIN_ISR, Some(factor.to_string())));
         }
         let own_min_isr =
@@ -167,8 +172,14 @@ fn plan(
     let replicas = if topic.assignments.is_empty() {
         check_count(topic.partitions, partitions_max)?;
         let brokers = Candidates::of(state);
-        brokers.check_factor(topic.replication_factor)?;
-        brokers.place(topic.partitions as usize, topic.replication_factor as usize, next_seed(seed))
+        let mut factor = topic.replication_factor;
+        if grows(state, topic) {
+            // As many as there are brokers now, one that restarts among them; the others come with more brokers.
+            let all = brokers.live.len() + brokers.away.len();
+            factor = factor.min(i32::try_from(all).unwrap_or(i32::MAX)).max(1);
+        }
+        brokers.check_factor(factor)?;
+        brokers.place(topic.partitions as usize, factor as usize, next_seed(seed))
     } else {
         if topic.partitions != -1 || topic.replication_factor != -1 {
             let message = "give either replica assignments or counts of partitions and replicas, not both";
@@ -186,6 +197,12 @@ fn plan(
         id = seed.next_topic_id();
     }
     Ok(Placed { id, replicas })
+}
+
+/// Whether a new topic is to gain replicas when brokers join.
+fn grows(state: &State, topic: &NewTopic) -> bool {
+    let is_known = state.feature_level(features::VERSION) >= features::LEVEL_OF_CLUSTER_KEYS;
+    is_known && topic.default_factor && topic.assignments.is_empty() && configs::grows_replicas(state)
 }
 
 fn growth(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use thalweg_model::{ErrorCode, MonoTime, NodeId};
 use thalweg_proto::v1::command::Kind;
 use thalweg_proto::v1::{
-    BeginShutdown, BrokerHeartbeatRequest, BrokerHeartbeatResponse, BrokerRecord, FenceBroker, RegisterBroker,
+    BeginShutdown, BrokerHeartbeatRequest, BrokerHeartbeatResponse, BrokerRecord, FenceBroker, Levels, RegisterBroker,
     RegisterBrokerRequest, RegisterBrokerResponse, ReportUnreachableRequest, ReportUnreachableResponse, TakeOffline,
     UnfenceBroker,
 };
@@ -34,6 +34,8 @@ struct BrokerSession {
     /// When it was heard from.
     heard_at: MonoTime,
     hearing: Hearing,
+    /// As it says with its heartbeats; `None` before the first, and of a version that does not say.
+    levels: Option<Levels>,
 }
 
 /// Whether there is an open connection over which the broker was heard.
@@ -56,6 +58,7 @@ impl BrokerSession {
             is_settling: false,
             heard_at,
             hearing: Hearing::Open,
+            levels: None,
         }
     }
 }
@@ -75,6 +78,11 @@ impl BrokerSessions {
 
     pub fn next_deadline(&self) -> Option<MonoTime> {
         self.0.values().filter(|session| !session.is_settling).map(|session| session.deadline).min()
+    }
+
+    /// That this life of the broker can do, if it has said so.
+    pub fn levels(&self, id: NodeId) -> Option<Levels> {
+        self.0.get(&id)?.levels
     }
 
     pub fn settled(&mut self, id: NodeId) {
@@ -172,6 +180,7 @@ impl Session {
         session.deadline = now.plus_ms(lease);
         session.heard_at = now;
         session.hearing = Hearing::Open;
+        session.levels = request.levels;
         session.metadata_index = request.metadata_index.max(session.metadata_index);
         if session.is_settling {
             self.answer_heartbeat(machine, id, ticket, machine.feed_index(), out);

@@ -7,7 +7,9 @@ mod brokers;
 mod commits;
 mod group;
 mod groups;
+mod growth;
 mod journal;
+mod levels;
 mod plans;
 mod progress;
 mod subscription;
@@ -77,6 +79,13 @@ pub enum Call {
     Describe(v1::DescribeRequest),
     List(v1::ListRequest),
     Explain(v1::ExplainRequest),
+    /// Of brokers only.
+    DescribeLevels,
+    /// Every coordinator can do the level.
+    RaiseLevel {
+        level: u32,
+        validate_only: bool,
+    },
 }
 
 impl Call {
@@ -93,7 +102,9 @@ impl Call {
             | Call::Heartbeat(_)
             | Call::Describe(_)
             | Call::List(_)
-            | Call::Explain(_) => true,
+            | Call::Explain(_)
+            | Call::DescribeLevels
+            | Call::RaiseLevel { .. } => true,
             Call::Leave(_) | Call::Commit(_) | Call::Delete(_) | Call::DeleteOffsets(_) => false,
         }
     }
@@ -123,6 +134,8 @@ pub enum Reply {
     Describe(v1::DescribeResponse),
     List(v1::ListResponse),
     Explain(v1::ExplainResponse),
+    DescribeLevels(Vec<v1::NodeLevels>),
+    RaiseLevel(v1::RaiseLevelResponse),
 }
 
 /// Why a command was proposed.
@@ -154,6 +167,10 @@ enum Purpose {
     /// Moves of the plan begin.
     PlanMoves,
     PlanEnd,
+    RaiseLevel {
+        ticket: Ticket,
+        level: u32,
+    },
     Unwatched,
 }
 
@@ -163,6 +180,7 @@ pub struct Session {
     brokers: brokers::BrokerSessions,
     groups: groups::Groups,
     plan: plans::PlanRun,
+    growth: growth::Growth,
     proposals: BTreeMap<ProposalId, Purpose>,
     next_proposal: u64,
     gathered: BTreeMap<Ticket, commits::Gathered>,
@@ -178,6 +196,7 @@ impl Session {
             brokers: brokers::BrokerSessions::restore(machine, &settings, now),
             groups: groups::Groups::restore(machine.state(), now),
             plan: plans::PlanRun::restore(machine, now),
+            growth: growth::Growth::restore(&settings, now),
             proposals: BTreeMap::new(),
             next_proposal: 0,
             gathered: BTreeMap::new(),
@@ -210,7 +229,11 @@ impl Session {
         let plan = self.plan.next_deadline();
         let brokers = self.brokers.next_deadline();
         let groups = self.groups.next_deadline();
-        [brokers, groups, plan, Some(self.next_preferred)].into_iter().flatten().fold(self.next_expiry, MonoTime::min)
+        let growth = self.growth.next_deadline();
+        [brokers, groups, plan, growth, Some(self.next_preferred)]
+            .into_iter()
+            .flatten()
+            .fold(self.next_expiry, MonoTime::min)
     }
 
     /// Groups with members.
@@ -247,6 +270,11 @@ impl Session {
                 let answer = self.explain(now, machine.state(), &request);
                 out.push(Effect::Reply(ticket, Reply::Explain(answer)));
             }
+            Call::DescribeLevels => {
+                let answer = self.broker_levels(machine);
+                out.push(Effect::Reply(ticket, Reply::DescribeLevels(answer)));
+            }
+            Call::RaiseLevel { level, validate_only } => self.raise_level(machine, ticket, level, validate_only, out),
             Call::Join { request, fresh_id } => {
                 let call = group::GroupCall::Join { request, fresh_id };
                 self.group_call(now, machine, ticket, call, out);
@@ -286,6 +314,9 @@ impl Session {
             Purpose::DeleteOffsets { call, refused } => self.offsets_deleted(call, refused, outcome, out),
             Purpose::PlanMoves => self.plan_moves_settled(outcome),
             Purpose::PlanEnd => self.plan_ended(),
+            Purpose::RaiseLevel { ticket, level } => {
+                self.level_raised(machine, ticket, level, outcome, feed_index, out);
+            }
             Purpose::Unwatched => {}
         }
     }
@@ -295,6 +326,7 @@ impl Session {
         self.probe_silent(machine, out);
         self.tick_groups(now, machine, out);
         self.tick_plan(now, machine, out);
+        self.tick_growth(now, machine, out);
         if now >= self.next_expiry {
             self.next_expiry = now.plus_ms(u64::from(self.settings.offsets_retention_check_interval_ms));
             self.expire_offsets(machine.state(), out);

@@ -7,8 +7,10 @@ use std::sync::atomic::Ordering;
 use futures_util::StreamExt;
 use openraft::SnapshotPolicy;
 use openraft::async_runtime::WatchReceiver;
+use thalweg_proto::v1::Levels;
 use thalweg_proto::v1::admin_server::AdminServer;
 use thalweg_proto::v1::group_server::GroupServer;
+use thalweg_proto::v1::nodes_server::NodesServer;
 use thalweg_proto::v1::raft_server::RaftServer;
 use thalweg_proto::v1::registry_server::RegistryServer;
 use thalweg_world::Clock;
@@ -48,12 +50,24 @@ pub struct CoordinatorConfig {
     /// Those who found the cluster together, this node among them; or, of a node that joins, some who are part of it.
     /// Empty: this node founds a cluster of its own.
     pub peers: Vec<CoordinatorPeer>,
+    /// It joined a running cluster: it offers itself, and votes when it is wanted. `peers` are some who are part of it.
+    pub joined: Option<Joined>,
     pub settings: CoordinatorSettings,
     pub feed: FeedLimits,
     /// A snapshot is taken after this many Raft entries; the log before it is then given up.
     pub snapshot_every_entries: u64,
     /// Entries kept before a snapshot, for nodes that are a little behind.
     pub log_kept_entries: u64,
+    /// Of the feature thalweg.version: what this node says that it can work at. Less than [`thalweg_proto::LEVELS`] makes it
+    /// behave as an earlier version where the levels of nodes matter.
+    pub levels: Levels,
+}
+
+/// What a node was told when it joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// 22 characters.
+    pub cluster_id: String,
 }
 
 impl Default for CoordinatorConfig {
@@ -63,10 +77,12 @@ impl Default for CoordinatorConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 9093)),
             advertised: None,
             peers: Vec::new(),
+            joined: None,
             settings: CoordinatorSettings::default(),
             feed: FeedLimits::default(),
             snapshot_every_entries: 20_000,
             log_kept_entries: 1_000,
+            levels: Levels::ours(),
         }
     }
 }
@@ -103,11 +119,15 @@ impl Coordinator {
         let listed = config.peers.iter().find(|peer| peer.id == config.node_id).map(|peer| peer.address.clone());
         let address = config.advertised.clone().or(listed).unwrap_or_else(|| local_addr.to_string());
 
-        let state_machine = StateMachine::open(Arc::clone(&store), config.feed).map_err(CoordinatorError::Store)?;
+        let state_machine = StateMachine::open(Arc::clone(&store), config.feed, config.levels.max);
+        let state_machine = state_machine.map_err(CoordinatorError::Store)?;
         let log_store = LogStore::open(Arc::clone(&store)).map_err(CoordinatorError::Store)?;
         let shared = state_machine.shared();
         if let Some(cluster) = shared.machine().state().cluster_id() {
             me.bind_to(cluster).map_err(CoordinatorError::Store)?;
+        }
+        if let Some(joined) = &config.joined {
+            me.bind_to(&joined.cluster_id).map_err(CoordinatorError::Store)?;
         }
         let network = Network::new(Arc::clone(&me));
         let raft_config = Arc::new(raft_config(&config)?);
@@ -120,8 +140,14 @@ impl Coordinator {
         let settings = config.settings;
         let (batcher, batching) =
             Batcher::new(raft.clone(), clock.clone(), settings.default_min_isr, Arc::clone(&metrics));
-        let members =
-            Members { me: Arc::clone(&me), raft: raft.clone(), batcher: batcher.clone(), network: network.clone() };
+        let members = Members {
+            me: Arc::clone(&me),
+            raft: raft.clone(),
+            batcher: batcher.clone(),
+            network: network.clone(),
+            shared: Arc::clone(&shared),
+            levels: config.levels,
+        };
         let runner = LeaderRunner {
             node_id: config.node_id,
             address: address.clone(),
@@ -130,7 +156,7 @@ impl Coordinator {
             shared: Arc::clone(&shared),
             batcher: batcher.clone(),
             settings: settings.clone(),
-            clock,
+            clock: clock.clone(),
             metrics: Arc::clone(&metrics),
             stop: stop.clone(),
         };
@@ -144,8 +170,15 @@ impl Coordinator {
             members: members.clone(),
             connections: Connections::new(sessions.clone(), stop.clone()),
             settings: Arc::new(settings),
+            clock,
         };
-        let peers = RaftPeers { raft: raft.clone(), me: Arc::clone(&me), store, peers: peer_list(&config.peers) };
+        let peers = RaftPeers {
+            raft: raft.clone(),
+            me: Arc::clone(&me),
+            store,
+            peers: peer_list(&config.peers),
+            levels: config.levels,
+        };
         let serving = serve(listener, services, peers, stop.clone());
         let ended = stop.clone();
         let batching = async move {
@@ -161,6 +194,7 @@ impl Coordinator {
             me: Arc::clone(&me),
             address,
             peers: config.peers,
+            stands_by: config.joined.is_some(),
             raft: raft.clone(),
             network,
             stop: stop.clone(),
@@ -290,6 +324,7 @@ async fn serve(listener: TcpListener, services: Services, peers: RaftPeers, stop
         .add_service(RaftServer::new(peers).max_decoding_message_size(RAFT_BYTES_MAX))
         .add_service(RegistryServer::new(services.clone()).max_decoding_message_size(limit))
         .add_service(GroupServer::new(services.clone()).max_decoding_message_size(limit))
+        .add_service(NodesServer::new(services.clone()).max_decoding_message_size(SMALL_BYTES_MAX))
         .add_service(AdminServer::new(services).max_decoding_message_size(limit))
         .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
         .await;
@@ -317,6 +352,8 @@ fn raft_config(config: &CoordinatorConfig) -> Result<openraft::Config, Coordinat
     wanted.validate().map_err(|cause| CoordinatorError::Raft(cause.to_string()))
 }
 
+/// Of calls by machines that are no nodes yet.
+const SMALL_BYTES_MAX: usize = 64 << 10;
 const MESSAGE_BYTES_MAX: usize = 128 << 20;
 /// An entry may carry the largest message that was taken.
 const RAFT_BYTES_MAX: usize = MESSAGE_BYTES_MAX + (4 << 20);

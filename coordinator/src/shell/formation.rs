@@ -4,6 +4,9 @@
 //! has answered, has the same list, and belongs to no cluster. So nobody founds a second one: not in another order, not with
 //! a node missing, not after a disk was lost. A node that any peer knows a cluster for asks that cluster's leader to be
 //! added; the leader refuses data under an id that is bound to other data (REPLICATION R5).
+//!
+//! A node that joined with a token, or was part of a cluster and is not any more, offers itself instead: the leader makes it a
+//! voter when there are fewer than are wanted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,8 +18,10 @@ use bytes::Bytes;
 use openraft::async_runtime::WatchReceiver;
 use thalweg_model::ErrorCode;
 use thalweg_proto::v1::admin_client::AdminClient;
-use thalweg_proto::v1::{AddCoordinatorRequest, IdentifyResponse};
+use thalweg_proto::v1::nodes_client::NodesClient;
+use thalweg_proto::v1::{AddCoordinatorRequest, IdentifyResponse, KafkaError, OfferRequest};
 use tokio_util::sync::CancellationToken;
+use tonic::Code;
 use tracing::{info, warn};
 
 use super::batcher::Raft;
@@ -59,6 +64,8 @@ pub struct Formation {
     pub address: String,
     /// As configured, this node perhaps among them.
     pub peers: Vec<CoordinatorPeer>,
+    /// It joined by itself: it does not ask to be a voter, it offers to be one.
+    pub stands_by: bool,
     pub raft: Raft,
     pub network: Network,
     pub stop: CancellationToken,
@@ -95,7 +102,8 @@ impl Formation {
     pub async fn stand_alone(&self) -> Result<bool, String> {
         let told = |cause: &dyn fmt::Display| cause.to_string();
         if !self.raft.is_initialized().await.map_err(|cause| told(&cause))? {
-            let is_alone = self.peers.iter().all(|peer| peer.id == self.me.node_id);
+            // Who joined is part of a cluster, also if it knows nobody of it any more.
+            let is_alone = !self.stands_by && self.peers.iter().all(|peer| peer.id == self.me.node_id);
             if is_alone {
                 self.found(&BTreeMap::new()).await?;
             }
@@ -124,11 +132,15 @@ impl Formation {
             }
             let answers = self.ask_all().await;
             if self.is_settled() {
-                if let Some(reason) = self.removed(&answers) {
+                // Whoever took it out may only have had no use for it: then it stands by.
+                if let Some(addresses) = self.left_out(&answers)
+                    && let Err(reason) = self.offer(&addresses, removed(self.me.node_id)).await
+                {
                     return reason;
                 }
                 continue;
             }
+            let mut pause = ASK_INTERVAL;
             match self.next_step(&answers) {
                 Step::Refuse(reason) => return reason,
                 Step::Wait(reason) if reason != told => {
@@ -136,18 +148,26 @@ impl Formation {
                     told = reason;
                 }
                 Step::Wait(_) => {}
+                Step::Found if self.stands_by => {}
                 Step::Found => {
                     if let Err(reason) = self.found(&answers).await {
                         return reason;
                     }
                 }
                 Step::Join(addresses) => {
-                    if let Err(reason) = self.join(&addresses).await {
-                        return reason;
+                    let stands_by = (self.stands_by || self.has_voted()) && !is_member(&answers, self.me.node_id);
+                    let asked = match stands_by {
+                        true => self.offer_or_join(&addresses).await,
+                        false => self.join(&addresses).await.map(|()| false),
+                    };
+                    match asked {
+                        Ok(is_offered) if is_offered => pause = WATCH_INTERVAL,
+                        Ok(_) => {}
+                        Err(reason) => return reason,
                     }
                 }
             }
-            tokio::time::sleep(ASK_INTERVAL).await;
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -192,22 +212,84 @@ impl Formation {
         view.next_step(answers)
     }
 
-    /// Why this node is no member any more, if somebody knows better than it.
-    fn removed(&self, answers: &BTreeMap<CoordinatorPeer, Option<IdentifyResponse>>) -> Option<String> {
+    /// Whom to ask why this node is no member any more, if somebody knows better than it.
+    fn left_out(&self, answers: &BTreeMap<CoordinatorPeer, Option<IdentifyResponse>>) -> Option<Vec<String>> {
         let ours = {
             let metrics = self.raft.server_metrics();
             let now = metrics.borrow_watched();
             now.membership_config.log_id().map_or(0, |id| id.index)
         };
         let cluster = self.me.cluster();
-        let newer = answers.values().flatten().filter(|answer| {
+        let newer = answers.iter().filter_map(|(peer, answer)| Some((peer, answer.as_ref()?))).filter(|(_, answer)| {
             Some(&answer.cluster_id) == cluster.as_ref()
                 && answer.membership_id.is_some_and(|id| id.index > ours)
                 && answer.leader != 0
         });
-        let gone = newer.filter_map(|answer| answer.membership.as_ref());
-        let is_gone = gone.into_iter().any(|membership| membership.nodes.iter().all(|node| node.id != self.me.node_id));
-        is_gone.then(|| removed(self.me.node_id))
+        let without = |answer: &IdentifyResponse| {
+            answer.membership.as_ref().is_some_and(|known| known.nodes.iter().all(|node| node.id != self.me.node_id))
+        };
+        let knowing: Vec<_> = newer.filter(|(_, answer)| without(answer)).collect();
+        (!knowing.is_empty()).then(|| who_knows(&knowing))
+    }
+
+    /// Whether its log says that it was part of a cluster.
+    fn has_voted(&self) -> bool {
+        self.raft.server_metrics().borrow_watched().membership_config.membership().nodes().next().is_some()
+    }
+
+    /// Says where this node can be had; `Err` if the cluster does not want it. `before` is the reason where the cluster knows
+    /// no spare ones.
+    async fn offer(&self, addresses: &[String], before: String) -> Result<(), String> {
+        match self.ask_to_stand_by(addresses).await {
+            Ok(Some(offered)) => offered,
+            Ok(None) => Ok(()),
+            Err(TooOld) => Err(before),
+        }
+    }
+
+    /// Whether it is offered now.
+    async fn offer_or_join(&self, addresses: &[String]) -> Result<bool, String> {
+        match self.ask_to_stand_by(addresses).await {
+            Ok(Some(offered)) => offered.map(|()| true),
+            Ok(None) => Ok(false),
+            Err(TooOld) => self.join(addresses).await.map(|()| false),
+        }
+    }
+
+    /// `None` if nobody answers who leads.
+    async fn ask_to_stand_by(&self, addresses: &[String]) -> Result<Option<Result<(), String>>, TooOld> {
+        for address in addresses {
+            let Ok(channel) = self.network.connection(address) else { continue };
+            let mut request = tonic::Request::new(OfferRequest { id: self.me.node_id, address: self.address.clone() });
+            request.set_timeout(OFFER_TIMEOUT);
+            match NodesClient::new(channel).offer(request).await {
+                Ok(answer) => {
+                    let refused = answer.into_inner().error.unwrap_or_default();
+                    if refused.code == i32::from(ErrorCode::UnsupportedVersion.code()) {
+                        return Err(TooOld);
+                    }
+                    return Ok(Some(self.judged(refused)));
+                }
+                Err(status) if status.code() == Code::Unimplemented => return Err(TooOld),
+                // Not the leader, or gone: the next one may know more.
+                Err(status) => tracing::debug!(address, %status, "offered in vain"),
+            }
+        }
+        Ok(None)
+    }
+
+    /// `Err` if asking again would not help.
+    fn judged(&self, refused: KafkaError) -> Result<(), String> {
+        let is_final = [ErrorCode::InvalidVoterKey, ErrorCode::InconsistentClusterId]
+            .iter()
+            .any(|code| i32::from(code.code()) == refused.code);
+        if is_final {
+            return Err(refused.message);
+        }
+        if refused.code != 0 {
+            warn!(reason = refused.message, "not a coordinator of the cluster yet");
+        }
+        Ok(())
     }
 
     async fn found(&self, answers: &BTreeMap<CoordinatorPeer, Option<IdentifyResponse>>) -> Result<(), String> {
@@ -235,17 +317,7 @@ impl Formation {
             request.set_timeout(JOIN_TIMEOUT);
             match AdminClient::new(channel).add_coordinator(request).await {
                 Ok(answer) => {
-                    let refused = answer.into_inner().error.unwrap_or_default();
-                    let is_final = [ErrorCode::InvalidVoterKey, ErrorCode::InconsistentClusterId]
-                        .iter()
-                        .any(|code| i32::from(code.code()) == refused.code);
-                    if is_final {
-                        return Err(refused.message);
-                    }
-                    if refused.code != 0 {
-                        warn!(reason = refused.message, "not a coordinator of the cluster yet");
-                    }
-                    return Ok(());
+                    return self.judged(answer.into_inner().error.unwrap_or_default());
                 }
                 // Not the leader, or gone: the next one may know more.
                 Err(status) => tracing::debug!(address, %status, "asked in vain to join"),
@@ -339,6 +411,18 @@ impl View<'_> {
     }
 }
 
+/// Whether the newest membership that somebody tells has the node.
+fn is_member(answers: &BTreeMap<CoordinatorPeer, Option<IdentifyResponse>>, id: u64) -> bool {
+    let index = |answer: &&IdentifyResponse| answer.membership_id.map_or(0, |id| id.index);
+    let newest = answers.values().flatten().max_by_key(index);
+    newest
+        .and_then(|answer| answer.membership.as_ref())
+        .is_some_and(|known| known.nodes.iter().any(|node| node.id == id))
+}
+
+/// The cluster knows no spare coordinators.
+struct TooOld;
+
 /// Addresses of leaders first, then of everybody else.
 fn who_knows(members: &[(&CoordinatorPeer, &IdentifyResponse)]) -> Vec<String> {
     let mut addresses = Vec::new();
@@ -367,6 +451,7 @@ fn removed(id: u64) -> String {
 
 const ASK_INTERVAL: Duration = Duration::from_millis(300);
 const WATCH_INTERVAL: Duration = Duration::from_secs(5);
+const OFFER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A node that is far behind catches up meanwhile.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(45);
 

@@ -22,6 +22,7 @@ use tracing::{info, warn};
 
 use super::batcher::{Batcher, Raft, Settled};
 use super::members::{Members, MembersError};
+use super::staffing::Staffing;
 use super::state_machine::Shared;
 use super::types::CoordinatorNode;
 use crate::error::ProposeError;
@@ -178,11 +179,14 @@ impl LeaderRunner {
             info!(term, "leading the coordinators");
             self.metrics.is_leader.store(1, Ordering::Relaxed);
             opener.send_replace(Some(Entrance { calls, notices }));
+            let delay_ms = self.settings.coordinator_replacement_delay_ms;
+            let staffing = Staffing::new(self.node_id, self.members.clone(), delay_ms);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
                 () = self.wait_for_end(term) => warn!(term, "leading the coordinators no more"),
                 () = self.lead(&mut asked, &mut noticed) => {}
+                () = staffing.run() => {}
             }
             opener.send_replace(None);
             self.metrics.is_leader.store(0, Ordering::Relaxed);
@@ -208,7 +212,8 @@ impl LeaderRunner {
         reached.map_err(|_| ProposeError::NotLeader { leader: None })?;
         if self.shared.machine().state().cluster_id().is_none() {
             let cluster = self.members.me.cluster().and_then(|id| <[u8; 16]>::try_from(&id[..]).ok());
-            let first = features::first_command(cluster.unwrap_or_else(rand::random));
+            let level = self.founding_level().await;
+            let first = features::founding(cluster.unwrap_or_else(rand::random), level);
             self.batcher.propose(command(first)).await?;
         }
         let is_settled =
@@ -236,6 +241,17 @@ impl LeaderRunner {
             self.batcher.propose(command(Kind::AdmitCoordinator(admission))).await?;
         }
         Ok(())
+    }
+
+    /// The highest that every founder can do. One that is away now and cannot do it says so and stops when it is back.
+    async fn founding_level(&self) -> u32 {
+        let founders = self.members.describe_levels().await;
+        let levels = founders.iter().filter_map(|node| match node.levels {
+            Some(levels) => Some(levels.max),
+            None if node.answers => Some(features::LEVEL_OF_LEVELS - 1),
+            None => None,
+        });
+        levels.min().unwrap_or(self.members.levels.max)
     }
 
     async fn lead(&self, asked: &mut mpsc::Receiver<Asked>, noticed: &mut mpsc::UnboundedReceiver<Event>) {

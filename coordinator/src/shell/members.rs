@@ -9,15 +9,16 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
 use thalweg_model::ErrorCode;
 use thalweg_proto::v1::command::Kind;
-use thalweg_proto::v1::{AdmitCoordinator, KafkaError, RetireCoordinator};
+use thalweg_proto::v1::{AdmitCoordinator, KafkaError, Levels, NodeLevels, OfferCoordinator, RetireCoordinator};
 use tracing::info;
 
 use super::batcher::{Batcher, Raft};
 use super::identity::Identity;
 use super::network::Network;
+use super::state_machine::Shared;
 use super::types::{CoordinatorNode, Membership, TypeConfig};
 use crate::error::ProposeError;
-use crate::registry::{Outcome, error};
+use crate::registry::{Outcome, error, features};
 use crate::session::command;
 
 /// Cheap to clone.
@@ -27,6 +28,9 @@ pub struct Members {
     pub raft: Raft,
     pub batcher: Batcher,
     pub network: Network,
+    pub shared: Arc<Shared>,
+    /// Of thalweg.version: what this node can work at.
+    pub levels: Levels,
 }
 
 /// Why the members are as they were.
@@ -50,21 +54,7 @@ impl Members {
     /// It does not answer, is not who it should be, or does not catch up in time; then it stays a learner and the call can
     /// be repeated.
     pub async fn add(&self, id: u64, address: String) -> Result<(), MembersError> {
-        let who = self.network.identify(&address).await.map_err(|status| {
-            refused(ErrorCode::NetworkException, format!("no coordinator answers at {address}: {}", status.message()))
-        })?;
-        if who.id != id {
-            return Err(refused(
-                ErrorCode::InvalidVoterKey,
-                format!("at {address} is coordinator {}, not {id}", who.id),
-            ));
-        }
-        if !who.cluster_id.is_empty() && Some(who.cluster_id) != self.me.cluster() {
-            let message =
-                format!("coordinator {id} at {address} belongs to another cluster; give it an empty data directory");
-            return Err(refused(ErrorCode::InconsistentClusterId, message));
-        }
-        let node = CoordinatorNode { address, identity: who.identity };
+        let node = self.identified(id, address).await?;
         self.decide(Kind::AdmitCoordinator(AdmitCoordinator { id, identity: node.identity.clone() })).await?;
         let membership = self.membership();
         if membership.get_node(&id) != Some(&node) {
@@ -84,12 +74,72 @@ impl Members {
         Ok(())
     }
 
+    /// Who is at an address, if it is the coordinator with this id, and can be one of this cluster.
+    async fn identified(&self, id: u64, address: String) -> Result<CoordinatorNode, MembersError> {
+        let who = self.network.identify(&address).await.map_err(|status| {
+            refused(ErrorCode::NetworkException, format!("no coordinator answers at {address}: {}", status.message()))
+        })?;
+        if who.id != id {
+            return Err(refused(
+                ErrorCode::InvalidVoterKey,
+                format!("at {address} is coordinator {}, not {id}", who.id),
+            ));
+        }
+        if !who.cluster_id.is_empty() && Some(who.cluster_id) != self.me.cluster() {
+            let message =
+                format!("coordinator {id} at {address} belongs to another cluster; give it an empty data directory");
+            return Err(refused(ErrorCode::InconsistentClusterId, message));
+        }
+        let level = self.level();
+        if !who.levels.is_some_and(|levels| levels.contains(level)) && level >= features::LEVEL_OF_LEVELS {
+            let message = format!(
+                "the cluster is at level {level} of thalweg.version, and coordinator {id} at {address} (version {}) cannot work \
+                 at it; start the same version there as elsewhere",
+                who.version
+            );
+            return Err(refused(ErrorCode::InvalidVoterKey, message));
+        }
+        Ok(CoordinatorNode { address, identity: who.identity })
+    }
+
+    /// Notes where a node without a vote can be had. This node leads.
+    ///
+    /// # Errors
+    /// As of [`Members::add`], and of a cluster whose level knows no spare ones.
+    pub async fn take_offer(&self, id: u64, address: String) -> Result<(), MembersError> {
+        let node = self.identified(id, address).await?;
+        let offer = OfferCoordinator { id, identity: node.identity, address: node.address };
+        let is_known = {
+            let machine = self.shared.machine();
+            let known = machine.state().coordinator(id);
+            known.is_some_and(|known| {
+                !known.removed && known.identity == offer.identity && known.address == offer.address
+            })
+        };
+        if is_known { Ok(()) } else { self.decide(Kind::OfferCoordinator(offer)).await }
+    }
+
+    /// Takes a voter's vote. It keeps its id: with the data that it voted with it can be made a voter again. This node leads.
+    ///
+    /// # Errors
+    /// As of [`Members::remove`].
+    pub async fn release(&self, id: u64) -> Result<(), MembersError> {
+        self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id]))).await
+    }
+
     /// Takes a node out of the cluster; its id is not used again. This node leads.
     ///
     /// # Errors
     /// There is no such node, or it is the last voter.
     pub async fn remove(&self, id: u64) -> Result<(), MembersError> {
         let membership = self.membership();
+        let is_spare = || {
+            let machine = self.shared.machine();
+            machine.state().coordinator(id).is_some_and(|node| !node.removed && !node.address.is_empty())
+        };
+        if membership.get_node(&id).is_none() && is_spare() {
+            return self.decide(Kind::RetireCoordinator(RetireCoordinator { id })).await;
+        }
         if membership.get_node(&id).is_none() {
             return Err(refused(ErrorCode::VoterNotFound, format!("there is no coordinator {id}")));
         }
@@ -133,6 +183,37 @@ impl Members {
         };
         let told = || refused(ErrorCode::RequestTimedOut, format!("coordinator {to} has not taken the lead over"));
         tokio::time::timeout(TRANSFER_TIMEOUT, moved).await.ok().flatten().ok_or_else(told)
+    }
+
+    /// Of thalweg.version, as applied here.
+    pub fn level(&self) -> u32 {
+        self.shared.machine().state().feature_level(features::VERSION)
+    }
+
+    /// Which levels each coordinator can do, as it says now; sorted by id.
+    pub async fn describe_levels(&self) -> Vec<NodeLevels> {
+        let membership = self.membership();
+        let asked = membership.nodes().map(|(id, node)| async {
+            let mut levels = NodeLevels { coordinator: true, id: *id, ..NodeLevels::default() };
+            if *id == self.me.node_id {
+                levels.answers = true;
+                levels.levels = Some(self.levels);
+                levels.version = env!("CARGO_PKG_VERSION").to_owned();
+                return levels;
+            }
+            match self.network.identify(&node.address).await {
+                Ok(who) => {
+                    levels.unknown = match who.levels {
+                        Some(_) => String::new(),
+                        None => "it has not said so, as earlier versions do not".to_owned(),
+                    };
+                    (levels.levels, levels.version, levels.answers) = (who.levels, who.version, true);
+                }
+                Err(_) => levels.unknown = format!("it does not answer at {}", node.address),
+            }
+            levels
+        });
+        futures_util::future::join_all(asked).await
     }
 
     pub fn membership(&self) -> Membership {

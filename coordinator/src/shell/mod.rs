@@ -14,5 +14,6 @@ pub mod network;
 pub mod raft_codec;
 pub mod services;
 pub mod snapshot;
+mod staffing;
 pub mod state_machine;
 pub mod types;

@@ -39,6 +39,8 @@ pub struct StateMachine {
     generation: Space,
     applied: Option<LogId>,
     membership: StoredMembership,
+    /// Of the feature thalweg.version: the highest that this node can work at.
+    level_max: u32,
 }
 
 impl StateMachine {
@@ -46,7 +48,7 @@ impl StateMachine {
     ///
     /// # Errors
     /// The store failed, is damaged, or was written by a newer version.
-    pub fn open(store: Arc<dyn KvStore>, limits: FeedLimits) -> io::Result<StateMachine> {
+    pub fn open(store: Arc<dyn KvStore>, limits: FeedLimits, level_max: u32) -> io::Result<StateMachine> {
         let (applied, generation) = read_applied(&*store)?;
         let mut state = State::default();
         store.scan(generation, &[], &mut |_, value| {
@@ -54,14 +56,7 @@ impl StateMachine {
             state.replay(&record).map_err(|cause| codec::invalid(cause.to_string()))?;
             Ok(true)
         })?;
-        let level = state.feature_level(features::VERSION);
-        if level > features::LEVEL {
-            return Err(codec::invalid(format!(
-                "the data is of level {level} of thalweg.version, this program knows levels up to {}; \
-                 start the newer version that wrote it",
-                features::LEVEL
-            )));
-        }
+        check_level(&state, level_max)?;
         // What an install that did not end has left.
         clear(&*store, other(generation))?;
         let machine = Machine::restored(state, progress_from(&applied));
@@ -72,6 +67,7 @@ impl StateMachine {
             applied: applied.last_applied.as_ref().map(codec::log_id_from),
             membership: codec::stored_membership_from(&applied)?,
             store,
+            level_max,
         })
     }
 
@@ -92,6 +88,8 @@ impl StateMachine {
                     let (outcome, changes) = applied.map_err(|cause| codec::invalid(cause.to_string()))?;
                     answers.outcomes.push(outcome);
                     records.extend(changes);
+                    // Before anything of it is stored or told: an earlier version finds its data as it left it.
+                    check_level(machine.state(), self.level_max)?;
                 }
             }
             EntryPayload::Membership(membership) => {
@@ -149,6 +147,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let (store, target) = (Arc::clone(&self.store), other(self.generation));
         let load = move || install(&*store, target, snapshot);
         let (applied, state) = tokio::task::spawn_blocking(load).await.map_err(io::Error::other)??;
+        check_level(&state, self.level_max)?;
         let last = applied.last_applied.as_ref().map(codec::log_id_from);
         if last != meta.last_log_id {
             return Err(codec::invalid("the snapshot ends elsewhere than its sender said"));
@@ -241,6 +240,18 @@ fn install(store: &dyn KvStore, target: Space, mut snapshot: SnapshotFile) -> io
     store.write(batch)?;
     store.snapshots().publish(copy)?;
     Ok((applied, state))
+}
+
+/// Whether this node can go on with a state (REPLICATION R4).
+fn check_level(state: &State, level_max: u32) -> io::Result<()> {
+    let level = state.feature_level(features::VERSION);
+    if level <= level_max {
+        return Ok(());
+    }
+    Err(codec::invalid(format!(
+        "the cluster is at level {level} of thalweg.version, this program knows levels up to {level_max}; start the newer \
+         version"
+    )))
 }
 
 fn clear(store: &dyn KvStore, generation: Space) -> io::Result<()> {

@@ -2,5 +2,7 @@
 
 mod failover;
 mod groups;
+mod levels;
 mod membership;
 mod nodes;
+mod staffing;

@@ -5,12 +5,12 @@ use thalweg_proto::v1::*;
 
 use crate::nodes::{Nodes, within};
 
-async fn described(nodes: &Nodes) -> Vec<(u64, bool)> {
+pub async fn described(nodes: &Nodes) -> Vec<(u64, bool)> {
     let describe =
         |channel| async move { AdminClient::new(channel).describe_coordinators(DescribeCoordinatorsRequest {}).await };
     let leader = nodes.leader().await;
     let answer = describe(nodes.channel(leader)).await.unwrap().into_inner();
-    answer.nodes.iter().map(|node| (node.id, node.voter)).collect()
+    answer.nodes.iter().filter(|node| !node.spare).map(|node| (node.id, node.voter)).collect()
 }
 
 async fn add(nodes: &Nodes, id: u64) -> KafkaError {
@@ -22,13 +22,13 @@ async fn add(nodes: &Nodes, id: u64) -> KafkaError {
     nodes.call(add).await.error.unwrap()
 }
 
-async fn remove(nodes: &Nodes, id: u64) -> KafkaError {
+pub async fn remove(nodes: &Nodes, id: u64) -> KafkaError {
     let remove =
         |channel| async move { AdminClient::new(channel).remove_coordinator(RemoveCoordinatorRequest { id }).await };
     nodes.call(remove).await.error.unwrap()
 }
 
-async fn wait_for_voters(nodes: &Nodes, voters: &[u64]) {
+pub async fn wait_for_voters(nodes: &Nodes, voters: &[u64]) {
     within("the voters", async {
         let wanted: Vec<(u64, bool)> = voters.iter().map(|id| (*id, true)).collect();
         while described(nodes).await != wanted {

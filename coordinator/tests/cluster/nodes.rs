@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use thalweg_coordinator::store::{Batch, Space, View};
-use thalweg_coordinator::{Coordinator, CoordinatorConfig, CoordinatorPeer, CoordinatorSettings, KvStore, MemStore};
+use thalweg_coordinator::{
+    Coordinator, CoordinatorConfig, CoordinatorPeer, CoordinatorSettings, Joined, KvStore, MemStore,
+};
 use thalweg_proto::v1::admin_client::AdminClient;
 use thalweg_proto::v1::raft_client::RaftClient;
 use thalweg_proto::v1::registry_client::RegistryClient;
@@ -26,6 +28,11 @@ pub struct Nodes {
     stores: BTreeMap<u64, Arc<MemStore>>,
     running: BTreeMap<u64, Running>,
     pub snapshot_every_entries: u64,
+    /// Of nodes that are not of the present version.
+    pub levels: BTreeMap<u64, Levels>,
+    /// Nodes that joined with a token, and the cluster that they joined.
+    pub joined: BTreeMap<u64, String>,
+    pub replacement_delay_ms: u64,
     /// Of the leader that answered last.
     known: Mutex<String>,
 }
@@ -47,6 +54,9 @@ impl Nodes {
             stores,
             running,
             snapshot_every_entries: 20_000,
+            levels: BTreeMap::new(),
+            joined: BTreeMap::new(),
+            replacement_delay_ms: 600_000,
             known: Mutex::default(),
         }
     }
@@ -80,23 +90,39 @@ impl Nodes {
                 group_initial_rebalance_delay_ms: 0,
                 // Brokers here beat only when a test is about that.
                 broker_lease_ms: 600_000,
+                coordinator_replacement_delay_ms: self.replacement_delay_ms,
                 ..CoordinatorSettings::default()
             },
+            joined: self.joined.get(&id).map(|cluster_id| Joined { cluster_id: cluster_id.clone() }),
             snapshot_every_entries: self.snapshot_every_entries,
             log_kept_entries: 10,
+            levels: self.levels.get(&id).copied().unwrap_or_else(Levels::ours),
             ..CoordinatorConfig::default()
         }
     }
 
     /// With what its disk kept, if it ran before.
     pub async fn start(&mut self, id: u64) {
+        self.try_start(id).await.unwrap();
+    }
+
+    /// As [`Nodes::start`]; `Err` with the reason if it does not begin.
+    pub async fn try_start(&mut self, id: u64) -> Result<(), String> {
         let store = Arc::new(self.stores.get(&id).map_or_else(MemStore::new, |store| store.power_cut()));
         self.stores.insert(id, Arc::clone(&store));
         let config = self.config(id);
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let starting = runtime.spawn(Coordinator::start(config, store, Clock::real()));
-        let coordinator = Arc::new(starting.await.unwrap().unwrap());
-        self.running.insert(id, Running { coordinator, runtime });
+        match starting.await.unwrap() {
+            Ok(coordinator) => {
+                self.running.insert(id, Running { coordinator: Arc::new(coordinator), runtime });
+                Ok(())
+            }
+            Err(cause) => {
+                end(runtime);
+                Err(cause.to_string())
+            }
+        }
     }
 
     /// As by SIGKILL and a power cut: nothing is said to anybody, and what was not synced is lost.
@@ -232,6 +258,7 @@ impl Nodes {
             broker_id: id,
             broker_epoch: registered.broker_epoch,
             metadata_index: registered.index,
+            levels: Some(Levels::ours()),
             ..BrokerHeartbeatRequest::default()
         };
         let answer = self.call(|channel| broker_beat(channel, beat.clone())).await;
@@ -293,6 +320,7 @@ pub async fn register(channel: Channel, id: i32) -> Result<Response<RegisterBrok
             port: 9092,
             ..BrokerEndpoint::default()
         }],
+        levels: Some(Levels::ours()),
         ..RegisterBrokerRequest::default()
     };
     RegistryClient::new(channel).register_broker(request).await

@@ -177,6 +177,7 @@ impl Broker {
                 last_broker_epoch: self.disk.registered,
             }],
             endpoints: vec![v1::Endpoint { listener: "L".into(), host: "h".into(), port: 1, ..Default::default() }],
+            levels: Some(v1::Levels::ours()),
             ..v1::RegisterBrokerRequest::default()
         }
     }

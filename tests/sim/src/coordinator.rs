@@ -283,6 +283,7 @@ impl World {
                 config("min.insync.replicas", self.plan.min_isr.to_string()),
                 config("durability", self.plan.durability.to_string()),
             ],
+            ..v1::NewTopic::default()
         };
         Kind::CreateTopics(v1::CreateTopics { topics: vec![topic], partitions_max: 100 })
     }

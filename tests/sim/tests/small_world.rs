@@ -122,6 +122,7 @@ impl World {
             replication_factor: -1,
             assignments: vec![v1::ReplicaAssignment { partition: 0, replicas: vec![1, 2, 3] }],
             configs: vec![config],
+            ..v1::NewTopic::default()
         };
         world.apply(Kind::CreateTopics(v1::CreateTopics { topics: vec![topic], partitions_max: 1 }));
         world.topic = world.machine.state().topic("t").unwrap().id;
@@ -205,6 +206,7 @@ impl World {
             boot_id: "b".to_owned(),
             log_dirs: vec![v1::LogDir { dir_id: dir_id.into(), ..v1::LogDir::default() }],
             endpoints: vec![v1::Endpoint { listener: "L".into(), host: "h".into(), port: 1, ..Default::default() }],
+            levels: Some(v1::Levels::ours()),
             ..v1::RegisterBrokerRequest::default()
         };
         self.apply(Kind::RegisterBroker(v1::RegisterBroker { request: Some(request) }));

@@ -1,20 +1,15 @@
 //! `thalweg coordinator`: who decides in the cluster, over the coordinators' own gRPC.
 
-use std::collections::VecDeque;
-use std::future::Future;
-use std::time::Duration;
-
 use clap::{Args, Subcommand};
 use serde_json::json;
 use thalweg_coordinator::CoordinatorPeer;
 use thalweg_proto::v1::admin_client::AdminClient;
 use thalweg_proto::v1::{
-    AddCoordinatorRequest, CoordinatorNode, DescribeCoordinatorsRequest, KafkaError, RemoveCoordinatorRequest,
+    AddCoordinatorRequest, CoordinatorNode, DescribeCoordinatorsRequest, RemoveCoordinatorRequest,
     TransferLeaderRequest,
 };
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Response, Status};
 
+use super::coordinators::{Connect, in_time, told};
 use super::failure::Failure;
 use super::output::{self, Output, Table};
 
@@ -28,13 +23,6 @@ pub enum CoordinatorCommand {
     Remove(Remove),
     /// Hand the lead over
     Transfer(Transfer),
-}
-
-#[derive(Debug, Args)]
-struct Connect {
-    /// Coordinators to ask first, host:port with commas between
-    #[arg(long, env = "THALWEG_COORDINATORS", value_delimiter = ',', default_value = "127.0.0.1:9093")]
-    coordinators: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -87,7 +75,7 @@ impl List {
         let answer = self.connect.call(describe).await?;
         if self.output.format.is_data() {
             let nodes = answer.nodes.iter().map(
-                |node| json!({"id": node.id, "address": node.address, "voter": node.voter, "leader": node.leader}),
+                |node| json!({"id": node.id, "address": node.address, "voter": node.voter, "leader": node.leader, "spare": node.spare}),
             );
             let nodes: Vec<_> = nodes.collect();
             let value = json!({"cluster_id": answer.cluster_id, "term": answer.term, "coordinators": nodes});
@@ -139,61 +127,11 @@ impl Transfer {
     }
 }
 
-impl Connect {
-    /// Asks the coordinators named in turn, and whom they name as their leader, until one has an answer.
-    async fn call<T, Fut>(&self, call: impl Fn(Channel) -> Fut) -> Result<T, Failure>
-    where
-        Fut: Future<Output = Result<Response<T>, Status>>,
-    {
-        let mut left: VecDeque<String> = self.coordinators.iter().cloned().collect();
-        let (mut asked, mut last) = (Vec::new(), String::new());
-        while let Some(address) = left.pop_front() {
-            if asked.contains(&address) {
-                continue;
-            }
-            asked.push(address.clone());
-            let endpoint = Endpoint::from_shared(format!("http://{address}"))
-                .map_err(|_| Failure::usage(format!("'{address}' is not host:port")))?;
-            let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect_lazy();
-            let status = match call(channel).await {
-                Ok(answer) => return Ok(answer.into_inner()),
-                Err(status) => status,
-            };
-            let leader = status.metadata().get("thalweg-leader").and_then(|leader| leader.to_str().ok());
-            if let Some((_, leader)) = leader.and_then(|leader| leader.split_once('@')) {
-                left.push_front(leader.to_owned());
-            }
-            last = status.message().to_owned();
-        }
-        let named = self.coordinators.join(",");
-        let message = format!(
-            "no coordinator that leads answers at {named}: {last}; name others with --coordinators, or wait for an election"
-        );
-        Err(Failure::no_cluster(message))
-    }
-}
-
 fn role(node: &CoordinatorNode) -> &'static str {
-    match (node.leader, node.voter) {
-        (true, _) => "leader",
-        (false, true) => "voter",
-        (false, false) => "learner",
+    match (node.leader, node.voter, node.spare) {
+        (true, _, _) => "leader",
+        (false, true, _) => "voter",
+        (false, false, true) => "spare",
+        (false, false, false) => "learner",
     }
 }
-
-fn told(error: Option<KafkaError>) -> Result<(), Failure> {
-    match error {
-        Some(error) if error.code != 0 => Err(Failure::failed(error.message)),
-        Some(_) | None => Ok(()),
-    }
-}
-
-fn in_time<T>(message: T) -> tonic::Request<T> {
-    let mut request = tonic::Request::new(message);
-    request.set_timeout(CALL_TIMEOUT);
-    request
-}
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// A node that is to be added may have much to catch up with.
-const CALL_TIMEOUT: Duration = Duration::from_secs(45);

@@ -9,6 +9,7 @@ mod completion;
 mod configs;
 mod connect;
 mod coordinator;
+mod coordinators;
 mod doctor;
 mod drain;
 mod export;

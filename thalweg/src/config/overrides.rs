@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use thalweg_coordinator::CoordinatorPeer;
 
+use crate::joining::JoinArguments;
+
 use super::listeners::{Advertise, Listen};
 use super::{LogFormat, NodeConfig, Role};
 
@@ -42,6 +44,9 @@ pub struct Overrides {
     /// gRPC, for brokers and other coordinators
     #[arg(long, env = "THALWEG_COORDINATOR_LISTEN")]
     pub coordinator_listen: Option<SocketAddr>,
+    /// How others reach that, host:port
+    #[arg(long, env = "THALWEG_COORDINATOR_ADVERTISED")]
+    pub coordinator_advertised: Option<String>,
     /// The coordinators that found the cluster, id@host:port with commas between
     #[arg(long, env = "THALWEG_COORDINATOR_PEERS", value_delimiter = ',')]
     pub coordinator_peers: Vec<CoordinatorPeer>,
@@ -57,6 +62,8 @@ pub struct Overrides {
     /// Set one property, under Kafka's name; the variable holds several with spaces between
     #[arg(long = "set", env = "THALWEG_PROPERTIES", value_name = "KEY=VALUE", value_delimiter = ' ')]
     pub set: Vec<String>,
+    #[command(flatten)]
+    pub join: JoinArguments,
 }
 
 impl Overrides {
@@ -73,12 +80,14 @@ impl Overrides {
         broker.inter_broker_listener = self.inter_broker_listener.or(broker.inter_broker_listener.take());
         // An orchestrator that knows of no zone sets the variable to nothing.
         broker.rack = self.rack.filter(|rack| !rack.is_empty()).or(broker.rack.take());
-        put(&mut config.coordinator.id, self.coordinator_id);
+        config.coordinator.id = self.coordinator_id.or(config.coordinator.id);
+        config.coordinator.advertised = self.coordinator_advertised.or(config.coordinator.advertised.take());
         put(&mut config.coordinator.listen, self.coordinator_listen);
         put_list(&mut config.coordinator.peers, self.coordinator_peers.iter().map(ToString::to_string).collect());
         put(&mut config.http.listen, self.http);
         put(&mut config.log.level, self.log_level);
         put(&mut config.log.format, self.log_format);
+        config.join = self.join;
         let words: Vec<String> = self.set.into_iter().filter(|word| !word.is_empty()).collect();
         config.set_properties(&words)
     }

@@ -409,7 +409,10 @@ mod tests {
         let path = dir.path().join("file.toml");
         fs::write(&path, config(&places[1], &places, &arguments)).unwrap();
         let read = NodeConfig::read(Some(&path), Overrides::default()).unwrap();
-        assert_eq!((read.broker.id, read.coordinator.id, read.broker.listen[0].address.port()), (Some(2), 2, 21901));
+        assert_eq!(
+            (read.broker.id, read.coordinator.number(), read.broker.listen[0].address.port()),
+            (Some(2), 2, 21901)
+        );
         assert_eq!(read.coordinator.peers[2], "3@127.0.0.1:22002");
         let texts = read.property_texts().unwrap();
         assert_eq!((texts["default.replication.factor"].as_str(), texts["num.partitions"].as_str()), ("3", "4"));

@@ -116,6 +116,8 @@ macro_rules! number {
 
 number!(i8, i8, put_i8, Int8);
 number!(i16, i16, put_i16, Int16);
+// As wide as i16: what walks the schema need not tell them apart.
+number!(u16, u16, put_u16, Int16);
 number!(i32, i32, put_i32, Int32);
 number!(i64, i64, put_i64, Int64);
 

@@ -60,6 +60,10 @@ impl Reader {
         self.array().map(i16::from_be_bytes)
     }
 
+    pub fn u16(&mut self) -> Result<u16, DecodeError> {
+        self.array().map(u16::from_be_bytes)
+    }
+
     pub fn i32(&mut self) -> Result<i32, DecodeError> {
         self.array().map(i32::from_be_bytes)
     }

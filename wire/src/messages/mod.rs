@@ -19,6 +19,7 @@ pub mod describe_configs;
 pub mod describe_groups;
 pub mod describe_log_dirs;
 pub mod describe_producers;
+pub mod describe_quorum;
 pub mod describe_topic_partitions;
 pub mod describe_transactions;
 pub mod elect_leaders;
@@ -158,6 +159,7 @@ apis! {
     alter_partition_reassignments: AlterPartitionReassignmentsRequest => AlterPartitionReassignmentsResponse;
     list_partition_reassignments: ListPartitionReassignmentsRequest => ListPartitionReassignmentsResponse;
     offset_delete: OffsetDeleteRequest => OffsetDeleteResponse;
+    describe_quorum: DescribeQuorumRequest => DescribeQuorumResponse;
     update_features: UpdateFeaturesRequest => UpdateFeaturesResponse;
     describe_cluster: DescribeClusterRequest => DescribeClusterResponse;
     describe_producers: DescribeProducersRequest => DescribeProducersResponse;

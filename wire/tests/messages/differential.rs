@@ -79,6 +79,7 @@ fn oracles() -> Vec<Oracle> {
         AlterPartitionReassignmentsRequest AlterPartitionReassignmentsResponse,
         ListPartitionReassignmentsRequest ListPartitionReassignmentsResponse,
         OffsetDeleteRequest OffsetDeleteResponse,
+        DescribeQuorumRequest DescribeQuorumResponse,
         UpdateFeaturesRequest UpdateFeaturesResponse,
         DescribeClusterRequest DescribeClusterResponse,
         DescribeProducersRequest DescribeProducersResponse,

@@ -3,6 +3,8 @@
 mod brokers;
 mod classic;
 mod commits;
+mod growth;
+mod levels;
 mod plans;
 mod rebalance;
 mod statics;
@@ -248,6 +250,7 @@ impl Leader {
             incarnation: 1,
             log_dirs: vec![LogDir { dir_id: vec![1; 16].into(), ..LogDir::default() }],
             endpoints: vec![Endpoint { host: "h".into(), port: 1, ..Endpoint::default() }],
+            levels: Some(Levels::ours()),
             ..RegisterBrokerRequest::default()
         };
         let registered =

@@ -20,6 +20,7 @@ fn leader() -> Leader {
             incarnation: 1,
             log_dirs: vec![LogDir { dir_id: vec![broker_id as u8; 16].into(), ..LogDir::default() }],
             endpoints: vec![Endpoint { host: "h".into(), port: 1, ..Endpoint::default() }],
+            levels: Some(Levels::ours()),
             ..RegisterBrokerRequest::default()
         };
         leader.apply(&command(Kind::RegisterBroker(RegisterBroker { request: Some(request) })));

@@ -1,7 +1,7 @@
 //! What operators and admin clients change.
 
 use openraft::async_runtime::WatchReceiver;
-use thalweg_model::Timestamp;
+use thalweg_model::{ErrorCode, Timestamp};
 use thalweg_proto::v1;
 use thalweg_proto::v1::admin_server::Admin;
 use thalweg_proto::v1::command::Kind;
@@ -9,15 +9,18 @@ use thalweg_proto::v1::{
     AddCoordinatorRequest, AddCoordinatorResponse, AlterConfigsRequest, AlterConfigsResponse,
     AlterReassignmentsRequest, AlterReassignmentsResponse, AlteredConfig, CoordinatorNode, CreatePartitionsRequest,
     CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, CreatedTopic, DeleteTopicsRequest,
-    DeleteTopicsResponse, DeletedTopic, DescribeCoordinatorsRequest, DescribeCoordinatorsResponse, ElectLeadersRequest,
-    ElectLeadersResponse, GrownTopic, KafkaError, NewTopic, OperateRequest, OperateResponse, RemoveCoordinatorRequest,
-    RemoveCoordinatorResponse, TransferLeaderRequest, TransferLeaderResponse, operate_request,
+    DeleteTopicsResponse, DeletedTopic, DescribeCoordinatorsRequest, DescribeCoordinatorsResponse,
+    DescribeLevelsRequest, DescribeLevelsResponse, ElectLeadersRequest, ElectLeadersResponse, GrownTopic, KafkaError,
+    Levels, NewTopic, NodeLevels, OperateRequest, OperateResponse, RaiseLevelRequest, RaiseLevelResponse,
+    RemoveCoordinatorRequest, RemoveCoordinatorResponse, TransferLeaderRequest, TransferLeaderResponse,
+    operate_request,
 };
 use tonic::{Request, Response, Status};
 
-use super::{Services, refusal};
+use super::{Services, mismatch, refusal};
 use crate::registry::context::{Context, Seed};
-use crate::registry::{Outcome, decide, ok};
+use crate::registry::{Outcome, decide, error, ok};
+use crate::session::{Call, Reply};
 use crate::shell::members::MembersError;
 
 #[tonic::async_trait]
@@ -146,18 +149,40 @@ impl Admin for Services {
         &self,
         _request: Request<DescribeCoordinatorsRequest>,
     ) -> Result<Response<DescribeCoordinatorsResponse>, Status> {
-        let cluster_id = self.shared.machine().state().cluster_id().unwrap_or_default().to_owned();
+        let (cluster_id, spares) = {
+            let machine = self.shared.machine();
+            let offered = machine.state().coordinators().filter(|node| !node.removed && !node.address.is_empty());
+            let spare = |node: &v1::CoordinatorRecord| CoordinatorNode {
+                id: node.id,
+                address: node.address.clone(),
+                spare: true,
+                ..CoordinatorNode::default()
+            };
+            let spares: Vec<_> = offered.map(spare).collect();
+            (machine.state().cluster_id().unwrap_or_default().to_owned(), spares)
+        };
         let metrics = self.raft.metrics();
         let now = metrics.borrow_watched();
         let membership = now.membership_config.membership();
+        // The leader knows how far each has come; another node only how far it has come itself.
+        let log_end = |id| {
+            let matched = now.replication.as_ref().and_then(|nodes| nodes.get(&id)).copied().flatten();
+            let last = if id == self.node_id { now.last_log_index } else { matched.map(|matched| matched.index) };
+            last.map(|index| index + 1)
+        };
         let nodes = membership.nodes().map(|(id, node)| CoordinatorNode {
             id: *id,
             address: node.address.clone(),
             voter: membership.voter_ids().any(|voter| voter == *id),
             leader: now.current_leader == Some(*id),
+            log_end_offset: log_end(*id),
+            spare: false,
         });
+        let mut nodes: Vec<CoordinatorNode> = nodes.collect();
+        let offered = spares.into_iter().filter(|spare| membership.get_node(&spare.id).is_none());
+        nodes.extend(offered);
         Ok(Response::new(DescribeCoordinatorsResponse {
-            nodes: nodes.collect(),
+            nodes,
             cluster_id,
             term: now.current_term,
             last_applied: now.last_applied.map_or(0, |id| id.index),
@@ -183,6 +208,34 @@ impl Admin for Services {
         Ok(Response::new(RemoveCoordinatorResponse { error: Some(error.unwrap_or_else(ok)) }))
     }
 
+    async fn describe_levels(
+        &self,
+        _request: Request<DescribeLevelsRequest>,
+    ) -> Result<Response<DescribeLevelsResponse>, Status> {
+        let brokers = match self.ask(Call::DescribeLevels).await? {
+            Reply::DescribeLevels(brokers) => brokers,
+            _ => return Err(mismatch("DescribeLevels")),
+        };
+        let mut nodes = self.members.describe_levels().await;
+        nodes.extend(brokers);
+        let (level, leader) = (self.members.level(), Some(self.members.levels));
+        Ok(Response::new(DescribeLevelsResponse { level, leader, nodes }))
+    }
+
+    async fn raise_level(&self, request: Request<RaiseLevelRequest>) -> Result<Response<RaiseLevelResponse>, Status> {
+        let RaiseLevelRequest { level, validate_only } = request.into_inner();
+        let described = self.describe_levels(Request::new(DescribeLevelsRequest {})).await?.into_inner();
+        let level = if level == 0 { highest(&described) } else { level };
+        if let Some(reason) = incapable(&described, self.members.levels, level) {
+            let error = Some(error(ErrorCode::InvalidUpdateVersion, reason));
+            return Ok(Response::new(RaiseLevelResponse { error, level: described.level, index: 0 }));
+        }
+        match self.ask(Call::RaiseLevel { level, validate_only }).await? {
+            Reply::RaiseLevel(answer) => Ok(Response::new(answer)),
+            _ => Err(mismatch("RaiseLevel")),
+        }
+    }
+
     async fn transfer_leader(
         &self,
         request: Request<TransferLeaderRequest>,
@@ -198,7 +251,7 @@ impl Admin for Services {
 
 impl Services {
     /// What to answer about a change of the coordinators, if this node could carry it out or refuse it.
-    fn told(&self, result: Result<(), MembersError>) -> Result<Option<KafkaError>, Status> {
+    pub(super) fn told(&self, result: Result<(), MembersError>) -> Result<Option<KafkaError>, Status> {
         match result {
             Ok(()) => Ok(None),
             Err(MembersError::Refused(refused)) => Ok(Some(refused)),
@@ -226,14 +279,44 @@ impl Services {
 
     /// With this cluster's defaults where the caller left counts open.
     fn resolved(&self, mut topic: NewTopic) -> NewTopic {
+        topic.default_factor = false;
         if topic.assignments.is_empty() {
             if topic.partitions == -1 {
                 topic.partitions = self.settings.default_partitions;
             }
             if topic.replication_factor == -1 {
                 topic.replication_factor = self.settings.default_replication_factor;
+                topic.default_factor = true;
             }
         }
         topic
     }
+}
+
+/// The highest level that every node is known to do; the present one if some node is not known to do more.
+fn highest(described: &DescribeLevelsResponse) -> u32 {
+    let most = |node: &NodeLevels| node.levels.map_or(described.level, |levels| levels.max);
+    described.nodes.iter().map(most).min().unwrap_or(described.level).max(described.level)
+}
+
+/// Why the coordinators cannot go to a level. Brokers are judged where the command is applied.
+fn incapable(described: &DescribeLevelsResponse, ours: Levels, level: u32) -> Option<String> {
+    if level > ours.max {
+        return Some(format!(
+            "this version knows levels {ours} of thalweg.version, not {level}; start a newer version on every node first"
+        ));
+    }
+    let coordinators = described.nodes.iter().filter(|node| node.coordinator);
+    let unfit = coordinators.into_iter().find(|node| !node.levels.is_some_and(|levels| levels.contains(level)))?;
+    let (id, version) = (unfit.id, &unfit.version);
+    let why = match unfit.levels {
+        Some(levels) => format!("(version {version}) can do levels {levels} of thalweg.version, not {level}"),
+        None => format!("may not be able to do level {level} of thalweg.version: {}", unfit.unknown),
+    };
+    (level > described.level).then(|| {
+        format!(
+            "coordinator {id} {why}; start it as the newer version, or, if it is gone for good, remove it: thalweg \
+             coordinator remove {id}"
+        )
+    })
 }

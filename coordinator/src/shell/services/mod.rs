@@ -2,6 +2,7 @@
 
 mod admin;
 mod group;
+mod nodes;
 pub mod raft;
 mod registry;
 
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use openraft::ReadPolicy;
 use openraft::errors::{LinearizableReadError, RaftError};
 use thalweg_proto::v1::KafkaError;
+use thalweg_world::Clock;
 use tonic::{Code, Status};
 
 use super::batcher::{Batcher, Raft, Settled};
@@ -33,6 +35,7 @@ pub struct Services {
     pub members: Members,
     pub connections: Connections,
     pub settings: Arc<CoordinatorSettings>,
+    pub clock: Clock,
 }
 
 impl Services {

@@ -24,6 +24,7 @@ pub struct RaftPeers {
     pub store: Arc<dyn KvStore>,
     /// As configured, for [`v1::IdentifyResponse`].
     pub peers: Vec<String>,
+    pub levels: v1::Levels,
 }
 
 #[tonic::async_trait]
@@ -87,6 +88,8 @@ impl RaftService for RaftPeers {
             membership_id: now.membership_config.log_id().as_ref().map(log_id_to),
             membership: Some(membership_to(now.membership_config.membership())),
             leader: now.current_leader.unwrap_or(0),
+            levels: Some(self.levels),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
         }))
     }
 }

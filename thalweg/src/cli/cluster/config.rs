@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use thalweg_client::Client;
-use thalweg_client::admin::{ConfigEntry, ConfigResource};
+use thalweg_client::admin::{ConfigChange, ConfigEntry, ConfigResource};
 use thalweg_model::NodeId;
 
 use crate::cli::configs::{Changes, config_value, print_configs};
@@ -46,6 +46,9 @@ pub struct Get {
 
 #[derive(Debug, Args)]
 pub struct Set {
+    /// A key and its new value, such as coordinators 3
+    #[arg(num_args = 2, value_names = ["KEY", "VALUE"], group = "Changes")]
+    pair: Vec<String>,
     #[command(flatten)]
     changes: Changes,
     /// Only this broker; left out: all of them
@@ -93,7 +96,11 @@ impl Set {
             Some(id) => ConfigResource::Broker(known(&client, NodeId(id))?),
             None => ConfigResource::AllBrokers,
         };
-        client.admin().alter_configs(&resource, &self.changes.list(), self.dry_run).await?;
+        let mut changes = self.changes.list();
+        if let [key, value] = &self.pair[..] {
+            changes.push(ConfigChange::Set(key.clone(), value.clone()));
+        }
+        client.admin().alter_configs(&resource, &changes, self.dry_run).await?;
         let whose = self.broker.map_or("all brokers".to_owned(), |id| format!("broker {id}"));
         note(&format!("{} the configuration of {whose}", if self.dry_run { "could change" } else { "changed" }));
         Ok(())
@@ -120,4 +127,25 @@ pub fn known(client: &Client, node: NodeId) -> Result<NodeId, Failure> {
     }
     let ids: Vec<String> = metadata.brokers.keys().map(ToString::to_string).collect();
     Err(Failure::not_found(format!("there is no broker {node} now; there are {}", ids.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        set: Set,
+    }
+
+    #[test]
+    fn a_key_and_its_value_are_a_change_as_flags_are() {
+        let set = |line: &str| Line::try_parse_from(line.split(' ')).map(|line| line.set);
+        assert_eq!(set("x coordinators 3").unwrap().pair, ["coordinators", "3"]);
+        assert_eq!(set("x --set a=b").unwrap().changes.list().len(), 1);
+        assert!(set("x coordinators").is_err() && set("x").is_err());
+    }
 }

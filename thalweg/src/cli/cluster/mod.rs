@@ -4,6 +4,8 @@ mod config;
 mod health;
 mod info;
 mod restart;
+mod token;
+mod upgrade;
 
 use clap::Subcommand;
 
@@ -23,6 +25,12 @@ pub enum ClusterCommand {
     /// Look at and change what brokers use where a topic says nothing
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Make, list and revoke what lets new nodes in
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// From one version to the next: who can do what, and letting the cluster do it
+    #[command(subcommand)]
+    Upgrade(upgrade::UpgradeCommand),
 }
 
 pub async fn run(command: ClusterCommand) -> Result<(), Failure> {
@@ -31,5 +39,7 @@ pub async fn run(command: ClusterCommand) -> Result<(), Failure> {
         ClusterCommand::Health(verb) => verb.run().await,
         ClusterCommand::Restart(verb) => verb.run().await,
         ClusterCommand::Config(command) => config::run(command).await,
+        ClusterCommand::Token(command) => token::run(command).await,
+        ClusterCommand::Upgrade(command) => upgrade::run(command).await,
     }
 }

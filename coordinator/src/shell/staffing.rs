@@ -1,0 +1,121 @@
+//! Keeps as many coordinators as are wanted, while this node leads: makes spare ones voters, and replaces those that are gone.
+//!
+//! What to do is the planner's; see [`crate::planner::coordinators`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use openraft::Instant as _;
+use openraft::async_runtime::WatchReceiver;
+use thalweg_proto::v1::config_record::Resource;
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use super::members::{Members, MembersError};
+use crate::planner::coordinators::{Change, Situation, Voter};
+use crate::registry::configs::COORDINATORS;
+use crate::registry::features;
+
+pub struct Staffing {
+    me: u64,
+    members: Members,
+    /// A voter that is silent for so long is gone for good.
+    gone_after_ms: u64,
+    /// Since when this node leads: before that it did not listen.
+    since: Instant,
+}
+
+impl Staffing {
+    pub fn new(me: u64, members: Members, gone_after_ms: u64) -> Staffing {
+        Staffing { me, members, gone_after_ms, since: Instant::now() }
+    }
+
+    /// Never returns; dropped when the leadership ends.
+    pub async fn run(&self) {
+        let mut told = String::new();
+        // Spare ones that could not be made voters: others are tried first.
+        let mut failed: BTreeSet<u64> = BTreeSet::new();
+        loop {
+            sleep(LOOK_INTERVAL).await;
+            if self.members.level() < features::LEVEL_OF_CLUSTER_KEYS {
+                continue;
+            }
+            let mut situation = self.situation();
+            let mut addresses = BTreeMap::new();
+            if situation.needs_spares(self.gone_after_ms) {
+                addresses = self.spares().await;
+                situation.spares = addresses.keys().copied().filter(|id| !failed.contains(id)).collect();
+            }
+            let Some(change) = situation.next(self.gone_after_ms) else {
+                failed.clear();
+                continue;
+            };
+            let outcome = match change {
+                Change::Add(id) => self.members.add(id, addresses.remove(&id).unwrap_or_default()).await,
+                Change::Drop(id) => self.members.release(id).await,
+            };
+            match outcome {
+                Ok(()) => info!(?change, voters = situation.voters.len(), "changed who coordinates"),
+                // It is looked at again; said once.
+                Err(cause) => {
+                    if let Change::Add(id) = change {
+                        failed.insert(id);
+                    }
+                    let reason = reason(cause);
+                    if reason != told {
+                        warn!(?change, reason, "could not change who coordinates, trying again");
+                        told = reason;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Without spare ones.
+    fn situation(&self) -> Situation {
+        let wanted = {
+            let machine = self.members.shared.machine();
+            let set = machine.state().config(Resource::Broker, "");
+            set.and_then(|set| set.get(COORDINATORS)).and_then(|text| text.parse().ok())
+        };
+        let metrics = self.members.raft.metrics();
+        let now = metrics.borrow_watched();
+        let heard = |id: u64| now.heartbeat.as_ref().and_then(|heard| heard.get(&id)).copied().flatten();
+        let silent = |id: u64| match heard(id) {
+            _ if id == self.me => Duration::ZERO,
+            Some(at) => at.elapsed().min(self.since.elapsed()),
+            None => self.since.elapsed(),
+        };
+        let ids = now.membership_config.membership().voter_ids();
+        let mut voters: Vec<Voter> =
+            ids.map(|id| Voter { id, silent_ms: u64::try_from(silent(id).as_millis()).unwrap_or(u64::MAX) }).collect();
+        voters.sort_by_key(|voter| voter.id);
+        Situation { wanted, leader: self.me, voters, spares: Vec::new() }
+    }
+
+    /// Who offers itself, has no vote, and answers now as who it is.
+    async fn spares(&self) -> BTreeMap<u64, String> {
+        let (membership, level) = (self.members.membership(), self.members.level());
+        let offered: Vec<(u64, bytes::Bytes, String)> = {
+            let machine = self.members.shared.machine();
+            let known = machine.state().coordinators().filter(|node| !node.removed && !node.address.is_empty());
+            let known = known.filter(|node| !membership.voter_ids().any(|id| id == node.id));
+            known.map(|node| (node.id, node.identity.clone(), node.address.clone())).collect()
+        };
+        let asked = offered.into_iter().map(|(id, identity, address)| async move {
+            let who = self.members.network.identify(&address).await.ok()?;
+            let fits = who.levels.is_some_and(|levels| levels.contains(level));
+            (who.id == id && who.identity == identity && fits).then_some((id, address))
+        });
+        futures_util::future::join_all(asked).await.into_iter().flatten().collect()
+    }
+}
+
+fn reason(cause: MembersError) -> String {
+    match cause {
+        MembersError::Refused(refused) => refused.message,
+        MembersError::Propose(cause) => cause.to_string(),
+    }
+}
+
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);

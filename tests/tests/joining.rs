@@ -1,0 +1,200 @@
+//! Machines become nodes of a cluster with a token, and the cluster outlives its first node.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use thalweg_tests::Cli;
+use thalweg_tests::cli::{Ran, Running};
+use thalweg_tests::cluster::kcat;
+use thalweg_tests::node::free_addr;
+
+/// One node, started as a person would.
+struct Machine {
+    /// `None` while it does not run.
+    running: Option<Running>,
+    data_dir: PathBuf,
+    kafka: String,
+    coordinator: String,
+    http: String,
+}
+
+impl Machine {
+    fn new(folder: &Path, name: &str) -> Machine {
+        let (kafka, coordinator, http) = (free_addr(), free_addr(), free_addr());
+        Machine { running: None, data_dir: folder.join(name), kafka, coordinator, http }
+    }
+
+    /// `more`: further words of the command line.
+    fn start(&mut self, more: &str) {
+        let mut running = Cli::nowhere().start(&self.line(more));
+        let first = running.line();
+        if !first.contains("ready") {
+            panic!("it is not ready: {:?}", running.end());
+        }
+        self.running = Some(running);
+    }
+
+    /// Why it does not start.
+    fn refused(&self, more: &str) -> String {
+        let Ran { code, err, .. } = Cli::nowhere().run(&self.line(more));
+        assert_eq!(code, 1, "{err}");
+        err
+    }
+
+    fn line(&self, more: &str) -> String {
+        let Machine { kafka, coordinator, http, .. } = self;
+        let data_dir = self.data_dir.display();
+        let listens = format!("--listen {kafka} --coordinator-listen {coordinator} --http {http}");
+        let settings = "--set default.replication.factor=3 --set broker.session.timeout.ms=3000 --set broker.heartbeat.interval.ms=300";
+        // What it logs is not read while it runs.
+        format!("start --data-dir {data_dir} {listens} --log-level warn {settings} {more}").trim_end().to_owned()
+    }
+
+    fn signal(&mut self, signal: Signal) -> Option<Ran> {
+        let running = self.running.take().expect("it runs");
+        running.signal(signal);
+        // Ended by a signal it has no code to tell.
+        if signal == Signal::KILL { None } else { Some(running.end()) }
+    }
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} does not come about");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn voters(cli: &Cli, coordinators: &str) -> usize {
+    let listed = cli.json(&format!("coordinator list --coordinators {coordinators}"));
+    let nodes = listed["coordinators"].as_array().expect("a list");
+    nodes.iter().filter(|node| node["voter"] == true).count()
+}
+
+fn in_sync(cli: &Cli, topic: &str) -> usize {
+    let listed: Value = cli.json(&format!("partition list {topic}"));
+    listed[0]["isr"].as_array().map_or(0, Vec::len)
+}
+
+/// kcat with an idempotent producer into partition 0: record for record what stdin says, in order.
+fn writer(brokers: &str, topic: &str) -> Option<Child> {
+    let mut kcat = kcat(&["-b", brokers, "-P", "-t", topic, "-p", "0", "-X", "acks=all"])?;
+    kcat.args(["-X", "enable.idempotence=true", "-X", "linger.ms=1", "-X", "reconnect.backoff.max.ms=100"]);
+    Some(kcat.stdin(Stdio::piped()).spawn().expect("kcat starts"))
+}
+
+fn read(brokers: &str, topic: &str) -> Vec<u32> {
+    let args = ["-b", brokers, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q"];
+    let read = kcat(&args).expect("there is a kcat").output().expect("kcat reads");
+    assert!(read.status.success());
+    let text = String::from_utf8(read.stdout).expect("what was written");
+    text.lines().map(|line| line.parse().expect("a number")).collect()
+}
+
+/// Goal: a person starts one node, makes a token, starts two more with it, and may then lose any node. Method: an unmodified
+/// client writes from the first moment; the topic gets its replicas as brokers come; the first node is killed when three
+/// coordinators vote; compare what was acknowledged with what is there. A restart needs no token.
+#[test]
+fn a_cluster_grows_from_one_node_by_tokens_and_outlives_that_node() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let [mut first, mut second, mut third] = ["1", "2", "3"].map(|name| Machine::new(folder.path(), name));
+    let brokers = [&first, &second, &third].map(|node| node.kafka.clone()).join(",");
+    let coordinators = [&first, &second, &third].map(|node| node.coordinator.clone()).join(",");
+    first.start("");
+    let cli = Cli::at(&brokers);
+    cli.ok("topic create t --partitions 1");
+    assert_eq!(in_sync(&cli, "t"), 1, "there is one broker");
+    let Some(mut writer) = writer(&brokers, "t") else { return };
+    let mut stdin = writer.stdin.take().expect("a pipe");
+    let mut next = 0u32;
+    let mut write_some = || {
+        for _ in 0..2_000 {
+            writeln!(stdin, "{next}").expect("kcat reads");
+            next += 1;
+        }
+        next
+    };
+    write_some();
+
+    let nowhere = Cli::nowhere();
+    let token = nowhere.ok(&format!("cluster token create --coordinators {coordinators}")).out;
+    let join = format!("--join {} --token {}", first.coordinator, token.trim());
+    second.start(&join);
+    let seen = Cli::at(&second.kafka).json("cluster info");
+    assert_eq!(seen["brokers"].as_array().map(Vec::len), Some(2), "a client of the second sees both at once: {seen}");
+    third.start(&join);
+    let listed = nowhere.json(&format!("cluster token list --coordinators {coordinators}"));
+    assert_eq!(listed[0]["joined"], 2);
+    until("three voters", || voters(&nowhere, &coordinators) == 3);
+    write_some();
+    until("three replicas", || in_sync(&cli, "t") == 3);
+    write_some();
+
+    first.signal(Signal::KILL);
+    write_some();
+    until("the two that are left", || in_sync(&cli, "t") == 2);
+    assert_eq!(third.signal(Signal::TERM).map(|ran| ran.code), Some(0));
+    third.start("");
+    until("the third's return", || in_sync(&cli, "t") == 2);
+    let count = write_some();
+    drop(stdin);
+    assert!(writer.wait().expect("kcat ends").success(), "every record was acknowledged");
+    let values = read(&brokers, "t");
+    assert!(values.iter().copied().eq(0..count), "{} of {count} records, or out of order", values.len());
+    let upgrade = nowhere.json(&format!("cluster upgrade status --coordinators {coordinators}"));
+    assert!(upgrade["nodes"].as_array().is_some_and(|nodes| nodes.len() == 6), "{upgrade}");
+}
+
+/// Each with its reason and the way out, and none of them is part of anything afterwards.
+#[test]
+fn a_machine_that_may_not_join_is_told_why_and_what_to_do() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let [mut first, mut other, newcomer] = ["first", "other", "new"].map(|name| Machine::new(folder.path(), name));
+    first.start("");
+    other.start("");
+    let nowhere = Cli::nowhere();
+    let make = |node: &Machine| {
+        let ran = nowhere.ok(&format!("cluster token create --expires 30m --coordinators {}", node.coordinator));
+        ran.out.trim().to_owned()
+    };
+    let (token, foreign, revoked) = (make(&first), make(&other), make(&first));
+    let id = revoked.split('.').nth(2).expect("a token has five parts");
+    nowhere.ok(&format!("cluster token revoke {id} --coordinators {}", first.coordinator));
+    let to_first = format!("--join {}", first.coordinator);
+    for (words, reason) in [
+        (to_first.clone(), "thalweg cluster token create"),
+        (format!("{to_first} --token {}", &token[..token.len() - 2]), "garbled"),
+        (format!("{to_first} --token {foreign}"), "name a node of that cluster with --join"),
+        (format!("{to_first} --token {revoked}"), "was revoked"),
+        (format!("{to_first} --token {token} --broker-id 7"), "given its numbers"),
+        (format!("--token {token}"), "--join HOST"),
+    ] {
+        let said = newcomer.refused(&words);
+        assert!(said.contains(reason), "{words}: {said}");
+    }
+    // A node of another cluster is not made one of this.
+    other.signal(Signal::TERM);
+    let said = other.refused(&format!("{to_first} --token {token}"));
+    assert!(said.contains("data of a node already") && said.contains("an empty directory"), "{said}");
+    other.start("");
+
+    let refused = nowhere.run(&format!("cluster token create --expires 90d --coordinators {}", first.coordinator));
+    assert!(refused.code == 1 && refused.err.contains("30 days"), "{refused:?}");
+    let refused = nowhere.run(&format!("cluster token revoke {id} --coordinators {}", first.coordinator));
+    assert!(refused.code == 1 && refused.err.contains("no token"), "{refused:?}");
+    let cli = Cli::at(&first.kafka);
+    for (line, reason) in [
+        ("cluster config set coordinators 4", "1 or 3 or 5"),
+        ("cluster config set coordinators 3 --broker 1", "the cluster's"),
+    ] {
+        let refused = cli.run(line);
+        assert!(refused.code != 0 && refused.err.contains(reason), "{line}: {refused:?}");
+    }
+    let info = cli.json("cluster info");
+    assert_eq!(info["brokers"].as_array().map(Vec::len), Some(1), "{info}");
+}
