@@ -1,4 +1,5 @@
-//! How fast replicas on their way in are copied: under a limit, and slower while the disks have trouble with everybody else.
+//! How fast replicas on their way in are copied: under a limit, slower while others wait for disks or processors, and faster
+//! than the limit where a move would never end otherwise.
 //!
 //! Only those replicas ask here. What an in-sync replica copies is never held back: producers wait for it.
 
@@ -15,20 +16,58 @@ pub struct MovePace {
     /// Bytes per second at present.
     rate: u64,
     judged_at: MonoTime,
+    /// How often the limit was doubled because a move made no progress under it.
+    doublings: u32,
+    doubled_at: MonoTime,
+}
+
+/// Whether a replica on its way in comes nearer to its leader, looked at over some time.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    since: MonoTime,
+    /// Records that it lacked then.
+    lag: i64,
+}
+
+/// How long full answers take that a leader could give at once: what it takes more is its trouble, or ours.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AnswerTimes {
+    least: Option<Duration>,
 }
 
 /// What a pace is held to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Bytes per second, never exceeded over time.
+    /// Bytes per second, not exceeded over time but by [`MovePace::give_way`].
     pub rate_max: u64,
-    /// Others wait for the disks longer than they should.
+    /// Others wait for disks or processors longer than they should.
     pub is_strained: bool,
 }
 
 impl MovePace {
     pub fn new(now: MonoTime, rate_max: u64) -> MovePace {
-        MovePace { credit: 0, counted_at: now, rate: (rate_max / 4).max(1), judged_at: now }
+        let rate = (rate_max / 4).max(1);
+        MovePace { credit: 0, counted_at: now, rate, judged_at: now, doublings: 0, doubled_at: now }
+    }
+
+    /// A move has made no progress. If it is the limit that holds it, the limit is doubled for some time; gives what it is
+    /// then.
+    pub fn give_way(&mut self, now: MonoTime, limit: Limit) -> Option<u64> {
+        let rate_max = self.rate_max(limit);
+        let is_held = self.credit < 0 && self.rate >= rate_max && !limit.is_strained;
+        if !is_held || self.doublings == DOUBLINGS_MAX {
+            return None;
+        }
+        if self.doublings > 0 && now.since(self.doubled_at) < PROGRESS_WINDOW {
+            return None;
+        }
+        self.doublings += 1;
+        self.doubled_at = now;
+        Some(self.rate_max(limit))
+    }
+
+    fn rate_max(&self, limit: Limit) -> u64 {
+        limit.rate_max.saturating_mul(1 << self.doublings)
     }
 
     /// Bytes per second at present.
@@ -55,12 +94,41 @@ impl MovePace {
 
     /// Halves the rate under strain, and else comes back to the limit step by step.
     fn judge(&mut self, now: MonoTime, limit: Limit) {
+        if self.doublings > 0 && now.since(self.doubled_at) >= DOUBLING_KEPT {
+            self.doublings -= 1;
+            self.doubled_at = now;
+        }
         let least = RATE_MIN.min(limit.rate_max).max(1);
         if now.since(self.judged_at) >= JUDGE_INTERVAL {
             self.judged_at = now;
             self.rate = if limit.is_strained { self.rate / 2 } else { self.rate.saturating_add(self.rate / 4 + 1) };
         }
-        self.rate = self.rate.clamp(least, limit.rate_max.max(least));
+        self.rate = self.rate.clamp(least, self.rate_max(limit).max(least));
+    }
+}
+
+impl Progress {
+    pub fn new(now: MonoTime, lag: i64) -> Progress {
+        Progress { since: now, lag }
+    }
+
+    /// Takes note of what it lacks now; whether it has come no nearer in a whole window.
+    pub fn is_stuck(&mut self, now: MonoTime, lag: i64) -> bool {
+        if now.since(self.since) < PROGRESS_WINDOW {
+            return false;
+        }
+        let is_stuck = lag >= self.lag;
+        *self = Progress::new(now, lag);
+        is_stuck
+    }
+}
+
+impl AnswerTimes {
+    /// Takes note of how long a full answer took; whether that is a sign of trouble. What the network takes is in each of them.
+    pub fn is_slow(&mut self, took: Duration) -> bool {
+        let least = self.least.map_or(took, |least| least.min(took));
+        self.least = Some(least);
+        took > ANSWER_MAX.max(least * ANSWER_FACTOR)
     }
 }
 
@@ -69,6 +137,14 @@ const BURST_PER_SECOND: i64 = 10;
 const JUDGE_INTERVAL: Duration = Duration::from_millis(250);
 /// Bytes per second that a move gets in any case, so that it ends.
 const RATE_MIN: u64 = 1 << 20;
+/// A move that has come no nearer for so long is stuck.
+const PROGRESS_WINDOW: Duration = Duration::from_secs(10);
+/// After this without another doubling one is taken back.
+const DOUBLING_KEPT: Duration = Duration::from_secs(30);
+const DOUBLINGS_MAX: u32 = 10;
+/// An answer that takes no longer is never slow.
+const ANSWER_MAX: Duration = Duration::from_millis(50);
+const ANSWER_FACTOR: u32 = 4;
 const WAIT_MIN: Duration = Duration::from_millis(1);
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
@@ -115,6 +191,48 @@ mod tests {
         assert!(copied(&mut pace, 10_000, 10, 64 << 10, strained) >= 8 * RATE_MIN);
         copied(&mut pace, 20_000, 10, 1 << 20, Limit { is_strained: false, ..strained });
         assert_eq!(pace.rate(), strained.rate_max);
+    }
+
+    /// Goal: a partition that is written to faster than the limit arrives all the same. Method: a writer of twice the limit, and
+    /// a replica that copies in answers of 100 records of 1,000 bytes.
+    #[test]
+    fn the_limit_gives_way_to_a_move_that_makes_no_progress_and_comes_back() {
+        let limit = Limit { rate_max: 1 << 20, is_strained: false };
+        let mut pace = MovePace::new(at(0), limit.rate_max);
+        let (mut now, mut have) = (at(0), 0i64);
+        let lag = |now: MonoTime, have: i64| 10_000 + now.since(at(0)).as_millis() as i64 * 2_097 / 1_000 - have;
+        let mut progress = Progress::new(now, lag(now, have));
+        while lag(now, have) > 0 {
+            assert!(now < at(300_000), "{} records are lacking", lag(now, have));
+            have += 100;
+            let wait = pace.copied(now, 100_000, limit).unwrap_or_default();
+            now = now.plus(wait.max(Duration::from_micros(200)));
+            if progress.is_stuck(now, lag(now, have)) {
+                pace.give_way(now, limit);
+            }
+        }
+        assert!(pace.rate() > 2 * limit.rate_max);
+        let after = now.since(at(0)).as_millis() as u64;
+        copied(&mut pace, after, 400, 100_000, limit);
+        assert_eq!(pace.rate(), limit.rate_max);
+    }
+
+    #[test]
+    fn the_limit_does_not_give_way_where_something_else_holds_the_move() {
+        let strained = Limit { rate_max: 4 << 20, is_strained: true };
+        let mut pace = MovePace::new(at(0), strained.rate_max);
+        copied(&mut pace, 0, 10, 1 << 20, strained);
+        assert_eq!(pace.give_way(at(10_000), strained), None);
+        assert_eq!(pace.give_way(at(10_000), Limit { is_strained: false, ..strained }), None, "it was slowed down");
+    }
+
+    #[test]
+    fn slow_answers_are_told_from_a_long_way() {
+        let ms = Duration::from_millis;
+        let mut near = AnswerTimes::default();
+        assert_eq!([2, 40, 60, 3].map(|took| near.is_slow(ms(took))), [false, false, true, false]);
+        let mut far = AnswerTimes::default();
+        assert_eq!([150, 200, 700].map(|took| far.is_slow(ms(took))), [false, false, true]);
     }
 
     #[test]

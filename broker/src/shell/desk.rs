@@ -29,7 +29,7 @@ pub(super) struct Desk {
     owners: HashMap<u64, Owner>,
     /// Partitions with batches to be written.
     touched: Vec<u64>,
-    /// When `replicated` partitions want to be flushed.
+    /// When partitions whose records may wait for it want to be flushed.
     due: BTreeSet<(MonoTime, u64)>,
 }
 

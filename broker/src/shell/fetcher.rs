@@ -30,7 +30,7 @@ use super::partitions::Partition;
 use super::peer::{Peer, PeerError};
 use super::unreachable;
 use crate::machine::follower::{EpochEnd, FetchAnswer, FetchId, FetchPosition};
-use crate::machine::move_pace::{Limit, MovePace};
+use crate::machine::move_pace::{AnswerTimes, Limit, MovePace};
 use crate::services::Services;
 
 /// The fetchers of this broker, one per leader that it has ever followed.
@@ -89,12 +89,14 @@ struct Fetcher {
     hold: Option<Instant>,
     /// For what replicas moved here copy from this leader.
     pace: MovePace,
+    answer_times: AnswerTimes,
     is_failing: bool,
 }
 
 struct InFlight {
     request: u64,
     correlation_id: i32,
+    sent_at: Instant,
     deadline: Instant,
 }
 
@@ -193,6 +195,7 @@ impl Fetcher {
             next_request: 0,
             hold: None,
             pace: MovePace::new(services.clock.mono(), u64::MAX),
+            answer_times: AnswerTimes::default(),
             is_failing: false,
             services,
         }
@@ -300,8 +303,9 @@ impl Fetcher {
         let Some(peer) = self.peer.as_mut() else { return Err(FetchError::NoAddress) };
         let correlation_id = peer.send(FETCH_VERSION, CLIENT_ID, &request).await?;
         self.session_epoch = self.session_epoch.checked_add(1).unwrap_or(1);
-        let deadline = Instant::now() + self.timeout();
-        self.in_flight.push_back(InFlight { request: number, correlation_id, deadline });
+        let sent_at = Instant::now();
+        let deadline = sent_at + self.timeout();
+        self.in_flight.push_back(InFlight { request: number, correlation_id, sent_at, deadline });
         Ok(())
     }
 
@@ -373,11 +377,11 @@ impl Fetcher {
                 let key = (topic.topic_id, PartitionIndex(data.partition_index));
                 if let Some((partition, id, position)) = self.entries.answered(key, sent.request) {
                     // One that has nothing left to copy is about to be in sync.
-                    if partition.is_arriving()
-                        && here > 0
-                        && let Some(wait) = self.moved(here)
-                    {
-                        self.entries.owes(partition.number, wait);
+                    if partition.is_arriving() && here > 0 {
+                        let lag = data.high_watermark.saturating_sub(position.fetch_offset.0);
+                        if let Some(wait) = self.moved(&partition, here, lag, sent.sent_at.elapsed()) {
+                            self.entries.owes(partition.number, wait);
+                        }
                     }
                     self.hand_over(partition, id, position, data);
                 }
@@ -390,19 +394,29 @@ impl Fetcher {
         Ok(())
     }
 
-    /// Takes note of what a replica on its way in has copied; how long it is to leave off.
-    fn moved(&mut self, bytes: usize) -> Option<Duration> {
+    /// Takes note of what a replica on its way in has copied in an answer that took so long, when it lacked `lag` records; how
+    /// long it is to leave off.
+    fn moved(&mut self, partition: &Partition, bytes: usize, lag: i64, took: Duration) -> Option<Duration> {
         let (services, now) = (&self.services, self.services.clock.mono());
         services.metrics.moved_bytes.inc_by(bytes as u64);
-        let is_strained = services.flushers.oldest_seconds() > STRAIN_SECONDS;
+        // A full piece was there before it was asked for: nobody waited for records.
+        let is_slow = bytes >= MOVE_BYTES_MAX as usize / 2 && self.answer_times.is_slow(took);
+        let is_strained = is_slow || services.flushers.oldest_seconds() > STRAIN_SECONDS;
         let limit = |node, name| {
             let rate_max = u64::try_from(services.running_number(node, name)).unwrap_or(1);
             Limit { rate_max, is_strained }
         };
         let ours = limit(services.node_id(), "follower.replication.throttled.rate");
         let theirs = limit(self.leader, "leader.replication.throttled.rate");
-        let here = services.move_pace.lock().unwrap_or_else(PoisonError::into_inner).copied(now, bytes as u64, ours);
+        let is_stuck = self.entries.is_stuck(partition.number, now, lag);
+        let mut pace = services.move_pace.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = pace.copied(now, bytes as u64, ours);
         let there = self.pace.copied(now, bytes as u64, theirs);
+        for (pace, limit) in [(&mut *pace, ours), (&mut self.pace, theirs)] {
+            if is_stuck && let Some(rate) = pace.give_way(now, limit) {
+                warn!(tp = %partition.tp(), lag, rate, "a move made no progress under its limit, which gives way for a while");
+            }
+        }
         here.max(there)
     }
 

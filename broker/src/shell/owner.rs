@@ -54,8 +54,10 @@ pub struct Owner {
     by_high_watermark: Waiters<(Ack, AppendOutcome)>,
     inbox: Vec<Append>,
     flush_under_way: bool,
-    /// For `replicated` topics: the latest moment of the next flush.
+    /// Where records may wait for a flush: its latest moment.
     flush_due: Option<MonoTime>,
+    /// A follower that lacks something of what its leader's followers have in common.
+    is_behind: bool,
     /// While another broker leads: to the task that fetches from it.
     link: Option<FetchLink>,
     env: WorkerEnv,
@@ -88,6 +90,7 @@ impl Owner {
             inbox: Vec::new(),
             flush_under_way: false,
             flush_due: None,
+            is_behind: false,
             link: None,
             env,
         }
@@ -227,6 +230,7 @@ impl Owner {
         }
         let config = self.partition.config();
         let wanted = match config.durability {
+            Durability::Flushed if self.may_flush_late() => self.flush_due.is_some_and(|due| due <= now),
             Durability::Flushed => true,
             Durability::Replicated => {
                 self.unflushed() >= config.flush_messages || self.flush_due.is_some_and(|due| due <= now)
@@ -378,6 +382,12 @@ impl Owner {
         self.partition.publish_leader(leader.map(Leader::epoch), has_min_isr, self.replica.knows_latest());
     }
 
+    /// Nobody waits for what a replica on its way in has on disk before it has caught up: it leaves the disk to those that are
+    /// waited for, and syncs more at a time.
+    fn may_flush_late(&self) -> bool {
+        self.is_behind && self.partition.is_arriving()
+    }
+
     /// Records that a power cut would take.
     fn unflushed(&self) -> i64 {
         self.replica.log_end_offset().since(self.replica.flushed_offset())
@@ -386,7 +396,7 @@ impl Owner {
     fn due_after(&self, now: MonoTime) -> Option<MonoTime> {
         let config = self.partition.config();
         match config.durability {
-            Durability::Flushed => None,
+            Durability::Flushed => self.may_flush_late().then(|| now.plus(LATE_FLUSH)),
             Durability::Replicated => {
                 let flush_ms = u64::try_from(config.flush_ms).unwrap_or(0);
                 Some(now.plus(Duration::from_millis(flush_ms)))
@@ -420,3 +430,6 @@ impl std::fmt::Debug for Owner {
         f.debug_struct("Owner").field("tp", &self.partition.tp()).field("replica", &self.replica).finish()
     }
 }
+
+/// How long records of a replica on its way in may wait for a flush: short enough that a sync never has much to write.
+const LATE_FLUSH: Duration = Duration::from_millis(250);

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_model::{PartitionIndex, TopicId};
+use thalweg_model::{MonoTime, PartitionIndex, TopicId};
 use tokio::time::Instant;
 
 use super::Next;
 use crate::machine::follower::{FetchId, FetchPosition};
+use crate::machine::move_pace::Progress;
 use crate::shell::partitions::Partition;
 
 /// Every partition that is fetched from one leader, by its number.
@@ -41,6 +42,8 @@ struct Entry {
     /// Leaves off for what it owes: until then nothing that its owner has to report matters.
     is_held: bool,
     later: Option<Instant>,
+    /// Of a move to here.
+    progress: Option<Progress>,
     /// Waits since the last answer that could be used.
     waits: u32,
     /// Which request named which fetch; the last few.
@@ -58,6 +61,7 @@ impl Entries {
             owed: None,
             is_held: false,
             later: None,
+            progress: None,
             waits: 0,
             sent: Vec::new(),
         });
@@ -145,6 +149,12 @@ impl Entries {
         if let Some(entry) = self.all.get_mut(&number) {
             entry.owed = Some(wait);
         }
+    }
+
+    /// Whether a partition on its way in, which lacks so many records now, comes no nearer to its leader.
+    pub fn is_stuck(&mut self, number: u64, now: MonoTime, lag: i64) -> bool {
+        let Some(entry) = self.all.get_mut(&number) else { return false };
+        entry.progress.get_or_insert_with(|| Progress::new(now, lag)).is_stuck(now, lag)
     }
 
     /// Its owner is done: it leaves off for as long as it owes.

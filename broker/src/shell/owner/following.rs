@@ -121,6 +121,7 @@ impl Owner {
     }
 
     fn copied_up_to(&mut self, log_end_offset: Offset, leader_high_watermark: Offset) {
+        self.is_behind = leader_high_watermark > log_end_offset;
         if let Some(high_watermark) = self.replica.copied(log_end_offset, leader_high_watermark) {
             self.log.advance_high_watermark(high_watermark);
             self.partition.publish_high_watermark(high_watermark);
