@@ -1,6 +1,6 @@
 //! The verbs against a node: what each does, and what it says to a wrong use.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use thalweg_tests::{Cli, Node};
@@ -48,6 +48,32 @@ fn topics_grow_but_never_shrink() {
     }
     assert_eq!(cli.run("topic add-partitions gone --by 1").code, 3);
     assert_eq!(count(), 6);
+}
+
+/// Goal: who writes and reads much can be seen without measuring it first. Method: writes and reads until the brokers tell.
+#[test]
+fn traffic_is_shown_by_partition_and_by_broker() {
+    let Some((_node, cli)) = node_with(0) else { return };
+    let rows = |line: &str| -> Vec<Vec<String>> {
+        let cells =
+            |row: &str| row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect();
+        cli.ok(line).out.lines().skip(1).map(cells).collect()
+    };
+    let is_quiet = |row: &[String]| row.iter().filter(|cell| *cell == "0 B/s").count() == 2;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        cli.ok_with("topic produce t -p 1", "x".repeat(100_000).as_bytes());
+        cli.ok("topic consume t -e");
+        let listed = rows("partition list t --format wide");
+        assert!(is_quiet(&listed[0]), "{listed:?}");
+        if !listed[1].iter().any(|cell| cell == "0 B/s") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{listed:?}");
+    }
+    let brokers = rows("broker list --format wide");
+    assert!(brokers[0].iter().all(|cell| cell != "0 B/s"), "{brokers:?}");
+    assert!(cli.ok("rebalance plan --goals traffic --out /dev/null").err.contains("nothing is to be moved"));
 }
 
 #[test]

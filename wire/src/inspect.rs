@@ -16,11 +16,19 @@ pub enum InspectKind {
     Placement,
     /// Carries out the [`crate::placement::Order`] that is the subject; the answer is an empty document.
     Order,
+    /// What clients write to and read from partitions that the broker leads: [`TrafficReport`].
+    Traffic,
 }
 
 impl InspectKind {
-    pub const ALL: [InspectKind; 5] =
-        [InspectKind::Group, InspectKind::Topic, InspectKind::Node, InspectKind::Placement, InspectKind::Order];
+    pub const ALL: [InspectKind; 6] = [
+        InspectKind::Group,
+        InspectKind::Topic,
+        InspectKind::Node,
+        InspectKind::Placement,
+        InspectKind::Order,
+        InspectKind::Traffic,
+    ];
 
     /// The number on the wire.
     pub fn code(self) -> i8 {
@@ -30,6 +38,7 @@ impl InspectKind {
             InspectKind::Node => 3,
             InspectKind::Placement => 4,
             InspectKind::Order => 5,
+            InspectKind::Traffic => 6,
         }
     }
 
@@ -113,6 +122,23 @@ pub struct ProgressReport {
     pub over_ms: i64,
     /// Of the last commit.
     pub age_ms: i64,
+}
+
+/// What clients do with the partitions that a broker leads, of the last minutes.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct TrafficReport {
+    pub partitions: Vec<PartitionTraffic>,
+}
+
+/// Bytes of records per second; what replicas copy is not in it.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct PartitionTraffic {
+    pub topic: String,
+    pub partition: i32,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
 }
 
 /// The partitions of a topic that the broker leads.

@@ -70,6 +70,7 @@ pub async fn handle(
     }
     services.warmer.warm(reads.iter().flat_map(|read| &read.slices)).await;
     services.metrics.fetched_bytes.inc_by(reads.iter().map(PartitionRead::bytes).sum());
+    reader.count_out(&reads);
     let mut answer = answer(services, cx, &plan, reads);
     answer.topics.extend(impossible);
     let reply = encode(cx, answer);

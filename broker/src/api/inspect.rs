@@ -10,8 +10,8 @@ use thalweg_proto::v1;
 use thalweg_storage::retention::{DeleteReason, KeepReason, SegmentAge, Verdict};
 use thalweg_storage::{LogConfig, LogError};
 use thalweg_wire::inspect::{
-    CauseReport, GroupReport, InspectKind, MemberReport, MoveReport, PartitionReport, ProgressReport, RebalanceReport,
-    SegmentReport, TopicReport,
+    CauseReport, GroupReport, InspectKind, MemberReport, MoveReport, PartitionReport, PartitionTraffic, ProgressReport,
+    RebalanceReport, SegmentReport, TopicReport, TrafficReport,
 };
 use thalweg_wire::messages::{InspectRequest, InspectResponse};
 
@@ -31,6 +31,7 @@ pub async fn handle(services: &Services, cx: &RequestContext, request: InspectRe
             .await
             .map(|()| json!({}))
             .map_err(|(code, message)| (code, Some(message))),
+        Some(InspectKind::Traffic) => Ok(json!(traffic(services))),
         Some(InspectKind::Node) => Ok(json!(inspect_node::report(services, cx))),
         None => Err((ErrorCode::InvalidRequest, Some(format!("nothing is known of kind {}", request.kind)))),
     };
@@ -40,6 +41,16 @@ pub async fn handle(services: &Services, cx: &RequestContext, request: InspectRe
             InspectResponse { error_code: code.code(), error_message, ..InspectResponse::default() }
         }
     }
+}
+
+fn traffic(services: &Services) -> TrafficReport {
+    let leading = services.partitions.all().into_iter().filter(|partition| partition.leader_epoch().is_some());
+    let told = leading.filter_map(|partition| {
+        let (bytes_in, bytes_out) = partition.bytes_per_second();
+        let (topic, partition) = (partition.topic.to_string(), partition.index.0);
+        (bytes_in + bytes_out > 0).then_some(PartitionTraffic { topic, partition, bytes_in, bytes_out })
+    });
+    TrafficReport { partitions: told.collect() }
 }
 
 type Refused = (ErrorCode, Option<String>);

@@ -35,4 +35,5 @@ pub mod lease;
 pub mod move_pace;
 pub mod replica;
 pub mod suspects;
+pub mod traffic;
 pub mod waiters;

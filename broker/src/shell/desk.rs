@@ -109,6 +109,7 @@ impl Desk {
             if let Some(owner) = self.owners.get_mut(&number) {
                 let written = owner.write(moment);
                 let metrics = &self.env.metrics;
+                owner.partition().count_in(written.bytes);
                 metrics.write_batches.inc();
                 metrics.produced_bytes.inc_by(written.bytes);
                 metrics.produced_records.inc_by(written.records);

@@ -159,6 +159,8 @@ fn is_counted_on(services: &Services) -> bool {
 fn measure(services: &Arc<Services>, dirs: &Arc<Dirs>) {
     let metrics = &services.metrics;
     let all = services.partitions.all();
+    let now = services.clock.mono();
+    all.iter().for_each(|partition| partition.look_at_traffic(now));
     let count = |holds: &dyn Fn(&super::partitions::Partition) -> bool| {
         i64::try_from(all.iter().filter(|partition| holds(partition)).count()).unwrap_or(i64::MAX)
     };

@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use arc_swap::{ArcSwap, Guard};
-use thalweg_model::{ErrorCode, LeaderEpoch, Offset, PartitionIndex, TopicConfig, TopicId, TopicName, TopicPartition};
+use thalweg_model::{
+    ErrorCode, LeaderEpoch, MonoTime, Offset, PartitionIndex, TopicConfig, TopicId, TopicName, TopicPartition,
+};
 use thalweg_storage::ReadView;
 
 use super::fetch_wait::FetchWaiters;
 use super::interest::Interests;
+use crate::machine::traffic::Rate;
 
 /// One replica. Its log belongs to a worker thread; what is here may be read from any thread without locks.
 #[derive(Debug)]
@@ -41,6 +44,15 @@ pub struct Partition {
     /// Followers; told also when the log grows.
     pub followers: Interests,
     replica_lag: AtomicI64,
+    traffic: Traffic,
+}
+
+/// Record bytes of clients, counted where they pass and looked at now and then.
+#[derive(Debug, Default)]
+struct Traffic {
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    rates: Mutex<(Rate, Rate)>,
 }
 
 /// What a consumer may see of a partition, taken at one moment (REPLICATION L9).
@@ -101,6 +113,7 @@ impl Partition {
             waiters: FetchWaiters::default(),
             followers: Interests::default(),
             replica_lag: AtomicI64::new(0),
+            traffic: Traffic::default(),
         }
     }
 
@@ -129,6 +142,33 @@ impl Partition {
     /// Whether a move brings this replica here and it is not in sync yet.
     pub fn is_arriving(&self) -> bool {
         self.is_arriving.load(Ordering::Acquire)
+    }
+
+    /// Producers have written so much.
+    pub fn count_in(&self, bytes: u64) {
+        self.traffic.bytes_in.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Consumers were given so much.
+    pub fn count_out(&self, bytes: u64) {
+        self.traffic.bytes_out.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes note of how much has come and gone by now.
+    pub fn look_at_traffic(&self, now: MonoTime) {
+        let mut rates = self.rates();
+        rates.0.look(now, self.traffic.bytes_in.load(Ordering::Relaxed));
+        rates.1.look(now, self.traffic.bytes_out.load(Ordering::Relaxed));
+    }
+
+    /// Bytes per second that producers write and consumers are given, of the last minutes.
+    pub fn bytes_per_second(&self) -> (u64, u64) {
+        let rates = self.rates();
+        (rates.0.per_second(), rates.1.per_second())
+    }
+
+    fn rates(&self) -> MutexGuard<'_, (Rate, Rate)> {
+        self.traffic.rates.lock().expect("no code panics while it holds this lock")
     }
 
     pub fn has_min_isr(&self) -> bool {

@@ -94,6 +94,16 @@ impl<'a> Reader<'a> {
         reads
     }
 
+    /// Takes note of what consumers are given.
+    pub fn count_out(&self, reads: &[PartitionRead]) {
+        for (found, read) in self.found.iter().zip(reads) {
+            let bytes = read.bytes();
+            if let (Ok(partition), true) = (found, bytes > 0) {
+                partition.count_out(bytes);
+            }
+        }
+    }
+
     /// Asks to be told, as `index`, when the partition's visible end moves.
     pub fn park(&self, index: usize, parked: &Parked) {
         if let Some(Ok(partition)) = self.found.get(index) {

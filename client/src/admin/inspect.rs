@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use thalweg_model::NodeId;
-use thalweg_wire::inspect::{GroupReport, InspectKind, NodeReport, TopicReport};
+use thalweg_wire::inspect::{GroupReport, InspectKind, NodeReport, TopicReport, TrafficReport};
 use thalweg_wire::messages::InspectRequest;
 use thalweg_wire::placement::{Order, PlacementReport};
 
@@ -54,6 +54,15 @@ impl Admin {
         read(node, &document)
     }
 
+    /// What clients write to and read from the partitions that a broker leads.
+    ///
+    /// # Errors
+    /// [`ClientError::UnsupportedApi`] from Apache Kafka; the broker does not answer, or is too old to measure it.
+    pub async fn traffic(&self, node: NodeId) -> Result<TrafficReport> {
+        let document = self.inspect(node, InspectKind::Traffic, "").await?;
+        read(node, &document)
+    }
+
     /// What the broker that answered first says of itself, wherever it tells clients to connect.
     ///
     /// # Errors
@@ -94,7 +103,9 @@ impl Admin {
         let what = || match kind {
             InspectKind::Group => format!("group {subject}"),
             InspectKind::Topic => format!("topic {subject}"),
-            InspectKind::Node | InspectKind::Placement | InspectKind::Order => format!("broker {node}"),
+            InspectKind::Node | InspectKind::Placement | InspectKind::Order | InspectKind::Traffic => {
+                format!("broker {node}")
+            }
         };
         ClientError::check(answer.error_code, what, answer.error_message)?;
         Ok(answer.document)

@@ -13,6 +13,7 @@ use super::drain;
 use super::failure::Failure;
 use super::output::{Output, Table, bytes, print_line, print_value};
 use super::safe_to_restart::SafeToRestart;
+use super::traffic::Traffic;
 
 #[derive(Debug, Subcommand)]
 pub enum BrokerCommand {
@@ -91,7 +92,7 @@ impl List {
         }
         let mut headings = vec!["BROKER", "ADDRESS", "RACK", "LEADERS", "REPLICAS", "SIZE"];
         if self.output.format.is_wide() {
-            headings.extend(["OUT-OF-SYNC", "FREE"]);
+            headings.extend(["OUT-OF-SYNC", "FREE", "IN", "OUT"]);
         }
         headings.push("");
         let mut table = Table::new(&headings);
@@ -107,6 +108,7 @@ impl List {
             if self.output.format.is_wide() {
                 let free: Option<u64> = found.dirs.iter().map(|dir| dir.usable_bytes).sum();
                 row.extend([found.out_of_sync_count.to_string(), free.map_or("-".to_owned(), bytes)]);
+                row.extend(Traffic::ask(&admin, std::iter::once(found.broker.node)).await?.sum().cells());
             }
             row.push(if found.is_controller { "controller" } else { "" }.to_owned());
             table.row(row);

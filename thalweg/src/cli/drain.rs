@@ -37,7 +37,7 @@ impl Drain {
         known(&admin.placement().await?, self.id)?;
         admin.order(&Order::Mark { broker: self.id, cordoned: None, draining: Some(true) }).await?;
         note(&format!("broker {} is given no replicas any more", self.id));
-        let situation = Situation::look(&admin, None).await?;
+        let situation = Situation::look(&admin, false).await?;
         let made = made(&situation, Goals::NONE, 0);
         if !made.steps.is_empty() {
             admin.order(&Order::Start { steps: made.steps.clone() }).await?;

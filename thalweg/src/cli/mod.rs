@@ -30,6 +30,7 @@ mod stop;
 mod time;
 mod top;
 mod topic;
+mod traffic;
 mod yaml;
 
 use std::process::ExitCode;

@@ -14,6 +14,7 @@ use super::connect::Connection;
 use super::failure::Failure;
 use super::output::{Output, Table, list, note, print_value};
 use super::select::{Selection, existing};
+use super::traffic::Traffic;
 
 #[derive(Debug, Subcommand)]
 pub enum PartitionCommand {
@@ -112,9 +113,15 @@ impl List {
             });
             return print_value(self.output.format, &value.collect());
         }
-        let mut table = Table::new(&["TOPIC", "PARTITION", "LEADER", "REPLICAS", "ISR", "COMING", "GOING"]);
+        let mut headings = vec!["TOPIC", "PARTITION", "LEADER", "REPLICAS", "ISR", "COMING", "GOING"];
+        let is_wide = self.output.format.is_wide();
+        if is_wide {
+            headings.extend(["IN", "OUT"]);
+        }
+        let traffic = Traffic::ask(&admin, cluster.brokers.keys().copied().filter(|_| is_wide)).await?;
+        let mut table = Table::new(&headings);
         for (tp, partition, found) in rows {
-            table.row(vec![
+            let mut row = vec![
                 tp.topic.to_string(),
                 tp.partition.to_string(),
                 partition.leader.map_or("none".to_owned(), |node| node.to_string()),
@@ -122,7 +129,11 @@ impl List {
                 list(&partition.isr),
                 found.map_or("-".to_owned(), |found| list(&found.adding)),
                 found.map_or("-".to_owned(), |found| list(&found.removing)),
-            ]);
+            ];
+            if is_wide {
+                row.extend(traffic.of(tp.topic.as_str(), tp.partition.0).cells());
+            }
+            table.row(row);
         }
         table.print()
     }

@@ -39,9 +39,6 @@ pub struct Plan {
     /// Give topics with fewer replicas than this more of them, as far as there are brokers
     #[arg(long, value_name = "REPLICAS", value_parser = clap::value_parser!(u16).range(1..=100))]
     grow_to: Option<u16>,
-    /// Seconds to measure traffic for, if it is a goal
-    #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    measure: u64,
     /// Where to write the plan
     #[arg(long, value_name = "FILE", default_value = "thalweg-plan.json")]
     out: PathBuf,
@@ -92,8 +89,7 @@ pub async fn run(command: RebalanceCommand) -> Result<(), Failure> {
 impl Plan {
     async fn run(self) -> Result<(), Failure> {
         let admin = self.connection.open().await?.admin();
-        let measured = self.goals.contains(&plan::Goal::Traffic).then_some(self.measure);
-        let situation = Situation::look(&admin, measured).await?;
+        let situation = Situation::look(&admin, self.goals.contains(&plan::Goal::Traffic)).await?;
         if let Some(plan) = &situation.report.plan {
             return Err(Failure::failed(format!(
                 "plan {} is under way; wait for its end (`thalweg rebalance status --watch`), or `thalweg rebalance cancel`",

@@ -1,7 +1,6 @@
 //! The cluster as a plan is made for it.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use thalweg_client::admin::Admin;
 use thalweg_client::admin::placement::PlacementReport;
@@ -9,30 +8,24 @@ use thalweg_coordinator::planner::{BrokerPicture, PartitionPicture, Picture};
 use thalweg_model::NodeId;
 
 use crate::cli::failure::Failure;
+use crate::cli::traffic::Traffic;
 
 /// What brokers say, and what their disks hold.
 pub struct Situation {
     pub report: PlacementReport,
     /// Bytes of one replica.
     sizes: BTreeMap<(String, i32), u64>,
-    bytes_per_second: BTreeMap<(String, i32), u64>,
+    traffic: Traffic,
 }
 
 impl Situation {
-    /// `measured`: seconds to measure traffic for.
-    pub async fn look(admin: &Admin, measured: Option<u64>) -> Result<Situation, Failure> {
+    /// With what brokers have measured of traffic, if it is wanted.
+    pub async fn look(admin: &Admin, with_traffic: bool) -> Result<Situation, Failure> {
         let report = admin.placement().await?;
         let sizes = sizes(admin, &report).await?;
-        let mut bytes_per_second = BTreeMap::new();
-        if let Some(seconds) = measured {
-            tokio::time::sleep(Duration::from_secs(seconds)).await;
-            for (partition, now) in self::sizes(admin, &report).await? {
-                let before = sizes.get(&partition).copied().unwrap_or(0);
-                // Retention may have taken more away than came.
-                bytes_per_second.insert(partition, now.saturating_sub(before) / seconds.max(1));
-            }
-        }
-        Ok(Situation { report, sizes, bytes_per_second })
+        let serving = report.brokers.iter().filter(|broker| with_traffic && !broker.is_fenced);
+        let traffic = Traffic::ask(admin, serving.map(|broker| NodeId(broker.id))).await?;
+        Ok(Situation { report, sizes, traffic })
     }
 
     /// Each partition's topic, its number, and what the planner sees, in one order; `grow_to` as the number of replicas that
@@ -56,7 +49,7 @@ impl Situation {
                     replicas: partition.replicas.iter().copied().map(NodeId).collect(),
                     factor: partition.replicas.len().max(grow_to.min(open)),
                     bytes: self.size(&topic.name, index),
-                    bytes_per_second: self.bytes_per_second.get(&(topic.name.clone(), index)).copied().unwrap_or(0),
+                    bytes_per_second: self.traffic.of(&topic.name, index).of_a_replica(partition.replicas.len()),
                     is_busy: !partition.adding.is_empty() || !partition.removing.is_empty(),
                 });
             }
