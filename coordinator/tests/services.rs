@@ -86,6 +86,18 @@ async fn read_feed(channel: &Channel, from_index: u64, index: u64) -> Vec<FeedIt
     }
 }
 
+/// Waits until broker 1 is fenced, after `index`: what lets it stop says so first.
+async fn fenced(channel: &Channel, index: u64) {
+    let request = FeedRequest { from_index: index, ..FeedRequest::default() };
+    let mut stream = RegistryClient::new(channel.clone()).feed(request).await.unwrap().into_inner();
+    loop {
+        let item = stream.message().await.unwrap().unwrap();
+        if item.records.iter().any(|record| matches!(&record.kind, Some(Kind::Broker(broker)) if broker.fenced)) {
+            return;
+        }
+    }
+}
+
 fn topic_names(items: &[FeedItem]) -> Vec<String> {
     let records = items.iter().flat_map(|item| &item.records);
     let topics = records.filter_map(|record| match &record.kind {
@@ -175,6 +187,7 @@ async fn a_controlled_stop_is_granted_once_nothing_is_led() {
     let mut registry = RegistryClient::new(channel.clone());
     let answer = registry.broker_heartbeat(heartbeat).await.unwrap().into_inner();
     assert!(answer.may_shut_down);
+    fenced(&channel, broker.index).await;
     let again = join_broker(&channel, 2).await;
     let image = read_feed(&channel, 0, again.index).await;
     let leaders: Vec<i32> = image
