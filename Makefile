@@ -4,11 +4,12 @@
 # make verify   format, lints, architecture rules; changes nothing          make fix    what verify can mend
 # make chaos    a real cluster killed, cut and filled up under load, its power cut, its nodes restarted in turn: see docs/CHAOS.md
 # make sim      SIM_SEEDS (10000) simulated clusters, every invariant at every step: see docs/SIMULATION.md
-# make fuzz     each fuzz target for FUZZ_SECONDS (60)                      make bench  figures beside the machine's bare loops
+# make fuzz     each fuzz target for FUZZ_SECONDS (60)
+# make bench    figures beside bare loops, Kafka and other peers, into docs/BENCHMARKS.md     make bench-full   everything
 # make count    instructions that the hottest functions execute, beside the recorded ones
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: run build test-packages release test test-fast test-kafka chaos compat compat-full verify fix sim fuzz bench count rocksdb packages help
+.PHONY: run build test-packages release test test-fast test-kafka chaos compat compat-full verify fix sim fuzz bench bench-full count rocksdb packages help
 
 FUZZ_SECONDS ?= 60
 SIM_SEEDS ?= 10000
@@ -24,7 +25,7 @@ export ROCKSDB_STATIC := 1
 export THALWEG_BIN ?= $(abspath $(TARGET)/release/thalweg)
 
 help:
-	@sed -n '1,8s/^# //p' Makefile
+	@sed -n '1,9s/^# //p' Makefile
 
 packages:
 	@deploy/system-packages
@@ -92,9 +93,10 @@ sim: packages
 fuzz:
 	fuzz/run $(FUZZ_SECONDS)
 
-bench: release
-	cargo build --release -p thalweg-benches
-	$(TARGET)/release/thalweg-bench --binary $(THALWEG_BIN)
+# Peers that cannot be had (no JDK, no Debian) are reported as not run.
+bench bench-full: release
+	cargo build --release -p thalweg-benches --bin thalweg-bench
+	$(TARGET)/release/thalweg-bench --binary $(THALWEG_BIN) --peers benches/peers --write docs/BENCHMARKS.md $(if $(filter bench,$@),--quick)
 
 count: test-packages rocksdb
 	cargo build --release -p thalweg-benches --bin thalweg-hot

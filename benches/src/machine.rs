@@ -5,24 +5,69 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
+use rustix::process::Resource;
 
 use crate::report::{Report, Table};
 
-/// Writes the machine, the versions and the time to the report.
+/// The machine, in a table of its own section.
 pub fn describe(report: &mut Report, binary: Option<&Path>, dir: &Path) -> Result<()> {
+    report.section("machine", "The machine");
     let mut table = Table::new(&["what", "value"]);
     let mut row = |what: &str, value: String| table.row(vec![what.to_owned(), value]);
-    row("date", first_line("date", &["-u", "+%Y-%m-%d %H:%M UTC"]));
     let version = binary.map(|binary| first_line(&binary.to_string_lossy(), &["--version"]));
     row("binary", version.unwrap_or_else(|| "none".to_owned()));
-    row("commit", first_line("git", &["describe", "--always", "--dirty"]));
     row("processors", format!("{} x {}", std::thread::available_parallelism()?, proc_value("cpuinfo", "model name")));
     row("memory", proc_value("meminfo", "MemTotal"));
     row("kernel", first_line("uname", &["-sr"]));
     row("file system", first_line("stat", &["-f", "-c", "%T", &dir.to_string_lossy()]));
-    row("load average at the start", read("loadavg").trim().to_owned());
+    row("Java", first_line_of_errors("java", &["-version"]));
     report.table(&table);
     Ok(())
+}
+
+/// When and from what a run was made, in one line; the load average is that of its start.
+pub struct Occasion {
+    text: String,
+}
+
+impl Occasion {
+    pub fn now() -> Occasion {
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let nice = read("self/autogroup").split_once("nice ").map(|(_, nice)| nice.trim().to_owned());
+        let nice = match nice.as_deref() {
+            None | Some("0") => String::new(),
+            Some(nice) => format!(", everything that is measured at autogroup nice {nice}"),
+        };
+        let date = first_line("date", &["-u", "+%Y-%m-%d %H:%M UTC"]);
+        let commit = first_line("git", &["describe", "--always", "--dirty"]);
+        let load = load_average();
+        let command = arguments.join(" ");
+        Occasion {
+            text: format!(
+                "{date}, commit {commit}, `thalweg-bench {command}`{nice}; load average {load:.1} at its start"
+            ),
+        }
+    }
+
+    /// With the load average at the end, and the systems' versions.
+    pub fn describe(&self, versions: &str) -> String {
+        format!("{}, {:.1} at its end. {versions}", self.text, load_average())
+    }
+}
+
+/// Of all disks since the machine's start: what the kernel asked of them as a cache flush.
+///
+/// Kernel: Documentation/admin-guide/iostats.rst, field 16.
+pub fn disk_flushes() -> u64 {
+    let of_disk = |line: &str| line.split_ascii_whitespace().nth(18)?.parse::<u64>().ok();
+    read("diskstats").lines().filter_map(of_disk).sum()
+}
+
+/// As many open files as we may have; children inherit it.
+pub fn raise_file_limit() -> Result<()> {
+    let mut limit = rustix::process::getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    Ok(rustix::process::setrlimit(Resource::Nofile, limit)?)
 }
 
 /// The load that others put on the machine; figures taken under it are too low.
@@ -42,6 +87,13 @@ fn first_line(program: &str, arguments: &[&str]) -> String {
         Some(line) if !line.is_empty() => line.to_owned(),
         _ => "unknown".to_owned(),
     }
+}
+
+/// Java tells its version there.
+fn first_line_of_errors(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    let text = output.map(|output| output.stderr).unwrap_or_default();
+    String::from_utf8_lossy(&text).lines().next().unwrap_or("none").to_owned()
 }
 
 fn proc_value(file: &str, key: &str) -> String {

@@ -42,6 +42,32 @@ impl Process {
     }
 }
 
+/// The processes of one system.
+#[derive(Clone, Debug)]
+pub struct Processes(pub Vec<Process>);
+
+impl Processes {
+    /// Of all of them.
+    pub fn cpu(&self) -> Result<Cpu> {
+        self.0.iter().try_fold(Cpu::default(), |sum, process| {
+            let cpu = process.cpu()?;
+            Ok(Cpu { user: sum.user + cpu.user, system: sum.system + cpu.system })
+        })
+    }
+
+    /// Of all of them.
+    pub fn memory(&self) -> Result<Memory> {
+        self.0.iter().try_fold(Memory::default(), |sum, process| {
+            let memory = process.memory()?;
+            Ok(Memory {
+                resident: sum.resident + memory.resident,
+                anonymous: sum.anonymous + memory.anonymous,
+                peak: sum.peak + memory.peak,
+            })
+        })
+    }
+}
+
 /// CPU time used since a process began.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cpu {
@@ -56,7 +82,7 @@ impl Cpu {
 }
 
 /// In bytes. `anonymous` leaves out the pages of the program file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
     pub resident: u64,
     pub anonymous: u64,

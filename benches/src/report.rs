@@ -1,18 +1,30 @@
-//! What the run prints: Markdown on standard output, progress on standard error.
+//! What a run comes to: sections of Markdown with their tables, plots and judged aims; progress on standard error.
 
 use std::io::Write;
 
-/// Collects the report's lines and shows progress.
+use crate::aims::{Aim, Judged};
+use crate::plot::Bars;
+
+/// The sections that this run measured.
 #[derive(Debug, Default)]
 pub struct Report {
-    text: String,
-    judged_count: usize,
-    missed: Vec<String>,
+    pub sections: Vec<Section>,
+}
+
+/// One experiment's part of the document.
+#[derive(Debug)]
+pub struct Section {
+    /// By which the document knows it; also the picture's name.
+    pub id: &'static str,
+    pub title: &'static str,
+    pub text: String,
+    pub judged: Judged,
+    pub plot: Option<Bars>,
 }
 
 impl Report {
-    pub fn heading(&mut self, text: &str) {
-        self.line(&format!("\n## {text}\n"));
+    pub fn section(&mut self, id: &'static str, title: &'static str) {
+        self.sections.push(Section { id, title, text: String::new(), judged: Judged::default(), plot: None });
     }
 
     pub fn paragraph(&mut self, text: &str) {
@@ -23,34 +35,26 @@ impl Report {
         self.line(&table.to_string());
     }
 
-    /// Judges one figure against its aim and notes a miss for the summary.
-    pub fn judge(&mut self, aim: &Aim, what: &str, value: f64) -> String {
-        let reached = aim.reached(value);
-        self.judged_count += 1;
-        if !reached {
-            self.missed.push(format!("{what}: {} ({})", aim.show(value), aim.statement));
+    /// Judges one figure against its aim and keeps it for the list of aims; the word for the figure's row.
+    pub fn judge(&mut self, aim: &'static Aim, what: &str, value: f64) -> String {
+        if let Some(section) = self.sections.last_mut() {
+            section.judged.add(aim, what, value);
         }
-        if reached { "reached".to_owned() } else { "**missed**".to_owned() }
+        if aim.reached(value) { "met".to_owned() } else { "**missed**".to_owned() }
     }
 
-    /// Every miss again, in one place.
-    pub fn summary(&mut self) {
-        let missed = std::mem::take(&mut self.missed);
-        self.heading("Aims");
-        self.paragraph(&format!("{} of {} reached.", self.judged_count - missed.len(), self.judged_count));
-        for line in &missed {
-            self.line(&format!("- missed: {line}"));
+    pub fn plot(&mut self, plot: Bars) {
+        if let Some(section) = self.sections.last_mut() {
+            section.plot = Some(plot);
         }
-    }
-
-    pub fn text(&self) -> &str {
-        &self.text
     }
 
     fn line(&mut self, line: &str) {
-        self.text.push_str(line);
-        self.text.push('\n');
-        // A reader who closed the pipe early still gets the file asked for with --write.
+        if let Some(section) = self.sections.last_mut() {
+            section.text.push_str(line);
+            section.text.push('\n');
+        }
+        // A reader who closed the pipe early still gets the document.
         let _ = writeln!(std::io::stdout(), "{line}");
     }
 }
@@ -60,45 +64,12 @@ pub fn progress(text: &str) {
     let _ = writeln!(std::io::stderr(), "# {text}");
 }
 
-/// What a figure should reach.
-#[derive(Clone, Copy, Debug)]
-pub struct Aim {
-    pub statement: &'static str,
-    bound: Bound,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Bound {
-    /// A share of a bare loop, 0.35 for 35 %.
-    ShareAtLeast(f64),
-    Below(f64, &'static str),
-}
-
-impl Aim {
-    pub const CONSUME: Aim =
-        Aim { statement: "aim: at least 50 % of the bare sendfile loop", bound: Bound::ShareAtLeast(0.50) };
-    pub const PRODUCE: Aim =
-        Aim { statement: "aim: at least 35 % of the bare receive loop", bound: Bound::ShareAtLeast(0.35) };
-    pub const START: Aim = Aim { statement: "aim: under 300 ms", bound: Bound::Below(300.0, "ms") };
-    pub const IDLE_MEMORY: Aim = Aim { statement: "aim: under 40 MB", bound: Bound::Below(40.0, "MB") };
-
-    fn reached(&self, value: f64) -> bool {
-        match self.bound {
-            Bound::ShareAtLeast(share) => value >= share,
-            Bound::Below(limit, _) => value < limit,
-        }
-    }
-
-    fn show(&self, value: f64) -> String {
-        match self.bound {
-            Bound::ShareAtLeast(_) => percent(value),
-            Bound::Below(_, unit) => format!("{} {unit}", crate::stats::number(value)),
-        }
-    }
-}
-
 pub fn percent(share: f64) -> String {
     if share.is_finite() { format!("{:.0} %", share * 100.0) } else { "-".to_owned() }
+}
+
+pub fn times(ratio: f64) -> String {
+    if ratio.is_finite() { format!("{}x", crate::stats::number(ratio)) } else { "-".to_owned() }
 }
 
 /// A Markdown table whose columns line up as plain text too.
@@ -142,23 +113,6 @@ impl std::fmt::Display for Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_miss_is_named_in_the_row_and_again_in_the_summary() {
-        let mut report = Report::default();
-        assert_eq!(report.judge(&Aim::PRODUCE, "produce 1 KiB", 0.34), "**missed**");
-        assert_eq!(report.judge(&Aim::START, "start", 299.0), "reached");
-        report.summary();
-        assert!(report.text().contains("- missed: produce 1 KiB: 34 % (aim: at least 35 % of the bare receive loop)"));
-        assert!(report.text().contains("1 of 2 reached.") && !report.text().contains("missed: start"));
-    }
-
-    #[test]
-    fn a_figure_that_was_not_measured_is_a_miss() {
-        let mut report = Report::default();
-        assert_eq!(report.judge(&Aim::CONSUME, "consume", f64::NAN), "**missed**");
-        assert_eq!(report.judge(&Aim::IDLE_MEMORY, "memory", f64::NAN), "**missed**");
-    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {

@@ -5,20 +5,23 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use thalweg_model::Durability;
 
-use super::Bench;
 use super::figures::Throughput;
-use crate::load::{Batch, ConsumeLoad, Limits, ProduceLoad, Target, Topic, consume, produce};
+use super::{Bench, of_both};
+use crate::aims::Aim;
+use crate::load::{Batch, ConsumeLoad, Limits, ProduceLoad, Target, Topic, Wanted, consume, produce};
 use crate::loops;
-use crate::report::{Aim, Report, Table, percent, progress};
+use crate::plot::{Bar, Bars, Group};
+use crate::report::{Report, Table, percent, progress, times};
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
-    report.heading("Consume");
+    report.section("consume", "Consume");
     report.paragraph(
         "Raw Fetch requests (version 12), one at a time on each connection, over a log in the page cache; every batch \
          header is checked for the next offset and the records are discarded. MB/s counts record values only. Batches \
          of 16 KiB. The bare loop has as many pairs of threads as there are connections.",
     );
     let mut table = Table::new(&HEADER);
+    let mut groups = Vec::new();
     for value_bytes in [200, 1024] {
         let batch = Batch::of(value_bytes, 16 << 10)?;
         let logs = bench.targets.iter().map(|target| Log::fill(bench, target, &batch)).collect::<Result<Vec<_>>>()?;
@@ -26,7 +29,10 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         loops::cached_file(&file, bench.limits().bytes)?;
         for (max_bytes, connection_count) in [(1 << 20, 1), (8 << 20, 1), (8 << 20, 2)] {
             let shape = Shape { value_bytes: value_bytes as u64, max_bytes, connection_count };
-            measure(bench, report, &mut table, &shape, &logs, &file)?;
+            let loads = measure(bench, report, &mut table, &shape, &logs, &file)?;
+            let bars = bench.targets.iter().zip(&loads);
+            let bars = bars.map(|(target, of)| Bar::of(&target.name, &of.k_records_per_cpu_s)).collect();
+            groups.push(Group { name: shape.describe(), bars });
         }
         std::fs::remove_file(&file)?;
         for (log, target) in logs.into_iter().zip(&bench.targets) {
@@ -34,6 +40,12 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         }
     }
     report.table(&table);
+    report.plot(Bars {
+        title: "What a second of the broker's processor time gives out".to_owned(),
+        unit: "1000 records a CPU second".to_owned(),
+        is_logarithmic: false,
+        groups,
+    });
     Ok(())
 }
 
@@ -60,12 +72,11 @@ impl Log {
     pub fn fill(bench: &Bench, target: &Target, batch: &Batch) -> Result<Log> {
         let bytes = bench.limits().bytes;
         progress(&format!("filling a log of {} MiB on {}", bytes >> 20, target.name));
-        let topic = Topic::create(target, "bench-consume", 1, Durability::Replicated, batch)?;
+        let topic = Topic::create(target, "bench-consume", Wanted::single(Durability::Replicated), batch)?;
         let limits = Limits { duration: Duration::from_secs(300), bytes };
-        let load =
-            ProduceLoad { batch: batch.clone(), acks: 1, in_flight: 16, connection_count: 1, limits, timed: false };
+        let load = ProduceLoad { in_flight: 16, limits, ..ProduceLoad::one_request_each(batch, 1) };
         let outcome = produce(target, &topic, &load)?;
-        let end_offset = topic.end_offset(target)?;
+        let end_offset = topic.end_offset()?;
         ensure!(end_offset >= i64::try_from(outcome.record_count)?, "fewer records in the log than acknowledged");
         Ok(Log { topic, end_offset })
     }
@@ -78,7 +89,7 @@ fn measure(
     shape: &Shape,
     logs: &[Log],
     file: &std::path::Path,
-) -> Result<()> {
+) -> Result<Vec<Throughput>> {
     let mut bare = Throughput::default();
     let mut loads: Vec<Throughput> = vec![Throughput::default(); logs.len()];
     for run in 0..bench.runs {
@@ -98,14 +109,16 @@ fn measure(
     row(table, &shape.describe(), "bare sendfile loop", &bare, "", "");
     for (target, throughput) in bench.targets.iter().zip(&loads) {
         let share = throughput.mb_per_s.median() / bare.mb_per_s.median();
-        let verdict = if target.is_thalweg {
-            report.judge(&Aim::CONSUME, &format!("consume {}", shape.describe()), share)
-        } else {
-            String::new()
-        };
+        let verdict =
+            if target.is_thalweg { report.judge(&Aim::CONSUME, &shape.describe(), share) } else { String::new() };
         row(table, "", &target.name, throughput, &percent(share), &verdict);
     }
-    Ok(())
+    if let Some((ours, kafka)) = of_both(bench, &loads, |of| of.k_records_per_cpu_s.median()) {
+        let verdict = report.judge(&Aim::CONSUME_CPU, &shape.describe(), ours / kafka);
+        let cells = ["", "records a CPU second against Kafka", "", "", &times(ours / kafka), "", "", "", "", &verdict];
+        table.row(cells.map(str::to_owned).to_vec());
+    }
+    Ok(loads)
 }
 
 fn row(table: &mut Table, load: &str, system: &str, throughput: &Throughput, share: &str, verdict: &str) {
@@ -114,6 +127,7 @@ fn row(table: &mut Table, load: &str, system: &str, throughput: &Throughput, sha
         system.to_owned(),
         throughput.mb_per_s.show(),
         throughput.k_records_per_s.show(),
+        throughput.k_records_per_cpu_s.show(),
         throughput.server_cpu_s_per_gb.show(),
         throughput.client_cpu_s_per_gb.show(),
         percent(throughput.client_busy.median()),
@@ -122,11 +136,12 @@ fn row(table: &mut Table, load: &str, system: &str, throughput: &Throughput, sha
     ]);
 }
 
-const HEADER: [&str; 9] = [
+const HEADER: [&str; 10] = [
     "load",
     "system",
     "MB/s",
     "1000 records/s",
+    "1000 records a server CPU s",
     "server CPU, s/GB",
     "client CPU, s/GB",
     "client busy",

@@ -12,6 +12,8 @@ pub struct Throughput {
     pub mb_per_s: Series,
     /// Thousands a second; empty for the bare loops, which have no records.
     pub k_records_per_s: Series,
+    /// Thousands for each second of the server's processor time; empty for the bare loops.
+    pub k_records_per_cpu_s: Series,
     pub server_cpu_s_per_gb: Series,
     pub client_cpu_s_per_gb: Series,
     /// Of one processor, for each of the client's threads.
@@ -25,6 +27,7 @@ impl Throughput {
 
     pub fn add_load(&mut self, outcome: &Outcome, connection_count: usize) {
         self.k_records_per_s.push(outcome.record_count as f64 / 1e3 / outcome.elapsed.as_secs_f64());
+        self.k_records_per_cpu_s.push(outcome.record_count as f64 / 1e3 / outcome.server_cpu.as_secs_f64());
         self.add(outcome.bytes, outcome.elapsed, outcome.server_cpu, outcome.client_cpu, connection_count);
     }
 

@@ -28,7 +28,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     }
     std::fs::remove_file(&file)?;
 
-    report.heading("The machine's bare loops");
+    report.section("loops", "The machine's bare loops");
     report.paragraph(
         "Over loopback TCP, one thread a side. The server is the side that a broker would be; its partner only writes \
          from, or reads into, one buffer.",

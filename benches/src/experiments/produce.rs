@@ -4,13 +4,15 @@ use anyhow::Result;
 use thalweg_model::Durability;
 
 use super::figures::Throughput;
-use super::{Bench, synced_bytes};
-use crate::load::{Batch, Limits, ProduceLoad, Target, Topic, produce};
+use super::{Bench, of_both, synced_bytes};
+use crate::aims::Aim;
+use crate::load::{Batch, Limits, ProduceLoad, Target, Topic, Wanted, produce};
 use crate::loops;
-use crate::report::{Aim, Report, Table, percent, progress};
+use crate::plot::{Bar, Bars, Group};
+use crate::report::{Report, Table, percent, progress, times};
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
-    report.heading("Produce");
+    report.section("produce", "Produce");
     report.paragraph(
         "Uncompressed batches, encoded beforehand and sent again and again; each answer's error code and offset are \
          checked. MB/s counts record values only. The bare loop receives chunks of the batch's size, takes their \
@@ -19,14 +21,36 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
          is `flush.messages=1`. *client busy* is the share of one processor that each of the client's connections \
          uses: near 100 % the client is the limit.",
     );
+    let shapes = shapes(bench.quick);
+    let mut ours: Vec<f64> = Vec::new();
+    let mut groups = Vec::new();
     for durability in [Durability::Replicated, Durability::Flushed] {
         let mut table = Table::new(&HEADER);
-        for shape in shapes(bench.quick) {
-            measure(bench, report, &mut table, durability, &shape)?;
+        for shape in &shapes {
+            let loads = measure(bench, report, &mut table, durability, shape)?;
+            ours.push(loads.first().map_or(f64::NAN, |throughput| throughput.mb_per_s.median()));
+            let bars = bench.targets.iter().zip(&loads);
+            let bars = bars.map(|(target, of)| Bar::of(&target.name, &of.k_records_per_cpu_s)).collect();
+            groups.push(Group { name: format!("{durability}, {}", shape.describe()), bars });
         }
         report.paragraph(&format!("**durability {durability}**"));
         report.table(&table);
     }
+    if bench.node.is_some() {
+        let (replicated, flushed) = ours.split_at(shapes.len());
+        let mut table = Table::new(&["load", "replicated / flushed", "aim"]);
+        for ((shape, replicated), flushed) in shapes.iter().zip(replicated).zip(flushed) {
+            let verdict = report.judge(&Aim::FLUSHED, &shape.describe(), replicated / flushed);
+            table.row(vec![shape.describe(), times(replicated / flushed), verdict]);
+        }
+        report.table(&table);
+    }
+    report.plot(Bars {
+        title: "What a second of the broker's processor time takes in".to_owned(),
+        unit: "1000 records a CPU second".to_owned(),
+        is_logarithmic: false,
+        groups,
+    });
     Ok(())
 }
 
@@ -70,13 +94,20 @@ fn shapes(quick: bool) -> Vec<Shape> {
     shapes
 }
 
-fn measure(bench: &Bench, report: &mut Report, table: &mut Table, durability: Durability, shape: &Shape) -> Result<()> {
+fn measure(
+    bench: &Bench,
+    report: &mut Report,
+    table: &mut Table,
+    durability: Durability,
+    shape: &Shape,
+) -> Result<Vec<Throughput>> {
     let limits = bench.limits();
     let load = ProduceLoad {
         batch: Batch::of(shape.value_bytes, shape.batch_bytes)?,
         acks: shape.acks,
         in_flight: shape.in_flight(),
-        connection_count: shape.connection_count,
+        partition_count: shape.connection_count,
+        partitions_per_request: 1,
         limits,
         timed: false,
     };
@@ -103,19 +134,25 @@ fn measure(bench: &Bench, report: &mut Report, table: &mut Table, durability: Du
     }
     for (target, throughput) in bench.targets.iter().zip(&loads) {
         let share = throughput.mb_per_s.median() / bare_median;
-        let verdict = if target.is_thalweg {
-            report.judge(&Aim::PRODUCE, &format!("produce {durability}, {}", shape.describe()), share)
+        let verdict = if target.is_thalweg && durability == Durability::Replicated {
+            report.judge(&Aim::PRODUCE, &shape.describe(), share)
         } else {
             String::new()
         };
         row(table, "", &target.name, throughput, &percent(share), &verdict);
     }
-    Ok(())
+    if let Some((ours, kafka)) = of_both(bench, &loads, |of| of.k_records_per_cpu_s.median()) {
+        let verdict = report.judge(&Aim::PRODUCE_CPU, &format!("{durability}, {}", shape.describe()), ours / kafka);
+        let cells = ["", "records a CPU second against Kafka", "", "", &times(ours / kafka), "", "", "", "", &verdict];
+        table.row(cells.map(str::to_owned).to_vec());
+    }
+    Ok(loads)
 }
 
 /// Into a topic of its own.
 fn once(target: &Target, durability: Durability, load: &ProduceLoad) -> Result<crate::load::Outcome> {
-    let topic = Topic::create(target, "bench-produce", load.connection_count, durability, &load.batch)?;
+    let wanted = Wanted { partition_count: load.partition_count, ..Wanted::single(durability) };
+    let topic = Topic::create(target, "bench-produce", wanted, &load.batch)?;
     let warm = Limits { duration: WARM_UP, ..load.limits };
     produce(target, &topic, &ProduceLoad { limits: warm, ..load.clone() })?;
     let outcome = produce(target, &topic, load)?;
@@ -129,6 +166,7 @@ fn row(table: &mut Table, load: &str, system: &str, throughput: &Throughput, sha
         system.to_owned(),
         throughput.mb_per_s.show(),
         throughput.k_records_per_s.show(),
+        throughput.k_records_per_cpu_s.show(),
         throughput.server_cpu_s_per_gb.show(),
         throughput.client_cpu_s_per_gb.show(),
         percent(throughput.client_busy.median()),
@@ -137,11 +175,12 @@ fn row(table: &mut Table, load: &str, system: &str, throughput: &Throughput, sha
     ]);
 }
 
-const HEADER: [&str; 9] = [
+const HEADER: [&str; 10] = [
     "load",
     "system",
     "MB/s",
     "1000 records/s",
+    "1000 records a server CPU s",
     "server CPU, s/GB",
     "client CPU, s/GB",
     "client busy",

@@ -16,8 +16,8 @@ use crate::load::{Batch, ConsumeLoad, consume};
 use crate::report::{Report, Table, progress};
 
 pub fn run(bench: &Bench, node: &Node, report: &mut Report) -> Result<()> {
-    report.heading("Proof of sendfile");
-    let target = &node.target();
+    report.section("sendfile", "Proof of sendfile");
+    let target = &node.cluster.target();
     let batch = Batch::of(1024, 16 << 10)?;
     let log = Log::fill(bench, target, &batch)?;
     let load = ConsumeLoad {
@@ -28,9 +28,9 @@ pub fn run(bench: &Bench, node: &Node, report: &mut Report) -> Result<()> {
         duration: Duration::from_millis(500),
     };
     progress("consuming beside the node's counters");
-    let before = counters(node.server.http)?;
+    let before = counters(node.http)?;
     let consumed = consume(target, &log.topic, &load)?;
-    let after = counters(node.server.http)?;
+    let after = counters(node.http)?;
     report.paragraph(&format!(
         "A consumer read {} record values of 1 KiB, {} bytes without their framing. The node's own counters rose by:",
         consumed.record_count, consumed.bytes
@@ -84,7 +84,7 @@ type Calls = Vec<(String, u64, u64)>;
 /// Runs `work` while strace watches the node; the reason when strace cannot.
 fn traced<T>(bench: &Bench, node: &Node, work: impl FnOnce() -> Result<T>) -> Result<Result<(T, Calls), String>> {
     let log = bench.dir.join("strace");
-    let pid = node.server.process().pid;
+    let pid = node.cluster.processes().0[0].pid;
     let mut command = Command::new("strace");
     command.args(["-f", "-e", &format!("trace={TRACED}"), "-p", &pid.to_string(), "-o"]).arg(&log);
     let Ok(mut strace) = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn() else {

@@ -1,47 +1,62 @@
-//! Start to ready, memory of an idle node, size of the binary.
+//! Start to ready, memory of an idle node, size of the binary, beside Kafka.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use super::{Bench, Node};
-use crate::report::{Aim, Report, Table, progress};
-use crate::server::Server;
+use crate::aims::Aim;
+use crate::plot::{Bar, Bars, Group};
+use crate::report::{Report, Table, progress, times};
+use crate::servers::{Cluster, Kafka, Thalweg};
 use crate::stats::Series;
 
 /// Starts nodes one after the other: on an empty data directory, then again on the same one.
 pub fn run(bench: &Bench, node: &Node, report: &mut Report) -> Result<()> {
-    let mut fresh = Figures::default();
-    let mut again = Figures::default();
+    let (mut ours, mut kafka) = (Sides::default(), Sides::default());
     for run in 0..bench.runs {
         progress(&format!("start, run {}", run + 1));
         let data = bench.dir.join(format!("start-{run}"));
-        fresh.measure(node, &data)?;
-        again.measure(node, &data)?;
+        ours.measure(|| Ok(Thalweg::start(&node.binary, &data)?.0))?;
+        if let Ok(software) = bench.software.get("kafka") {
+            kafka.measure(|| Kafka::start(software, &bench.dir.join(format!("start-kafka-{run}")), 1))?;
+        }
     }
-    report.heading("Start, idle memory, size");
+    report.section("start", "Start, idle memory, size");
     report.paragraph(
-        "From just before the process is spawned to its ready line; memory two seconds later, without a client. \
-         *anonymous* leaves out the pages of the program file.",
+        "From just before the process is spawned until a client that connects again and again has its first answer to \
+         Metadata; memory two seconds later, without a client. *anonymous* leaves out the pages of the program file. \
+         Kafka's data directory was formatted before; it has a heap of 1 GiB, which it touches as it needs it.",
     );
-    let mut table =
-        Table::new(&["data directory", "start to ready, ms", "aim", "idle RSS, MB", "aim", "anonymous, MB"]);
-    for (name, figures) in [("empty", &fresh), ("as a clean stop left it", &again)] {
-        let start_verdict = report.judge(&Aim::START, &format!("start, {name}"), figures.ready_ms.median());
-        let memory_verdict = report.judge(&Aim::IDLE_MEMORY, &format!("idle, {name}"), figures.resident_mb.median());
-        table.row(vec![
-            name.to_owned(),
-            figures.ready_ms.show(),
-            start_verdict,
-            figures.resident_mb.show(),
-            memory_verdict,
-            figures.anonymous_mb.show(),
-        ]);
+    let mut table = Table::new(&["system", "data directory", "start to ready, ms", "idle RSS, MB", "anonymous, MB"]);
+    for (name, sides) in [("Thalweg", &ours), ("Kafka", &kafka)] {
+        for (data, figures) in [("empty", &sides.fresh), ("as a clean stop left it", &sides.again)] {
+            let cells = [&figures.ready_ms, &figures.resident_mb, &figures.anonymous_mb].map(Series::show);
+            table.row([name.to_owned(), data.to_owned()].into_iter().chain(cells).collect());
+        }
     }
     report.table(&table);
-    let size = std::fs::metadata(&node.binary).context("the binary's size")?.len();
-    report.paragraph(&format!("Binary: {:.1} MB.", size as f64 / 1e6));
+    if bench.software.get("kafka").is_ok() {
+        let ratio = |pick: fn(&Figures) -> &Series| pick(&kafka.again).median() / pick(&ours.again).median();
+        let (start, memory) = (ratio(|figures| &figures.ready_ms), ratio(|figures| &figures.resident_mb));
+        let start_verdict = report.judge(&Aim::START, "as a clean stop left it", start);
+        let memory_verdict = report.judge(&Aim::IDLE_MEMORY, "as a clean stop left it", memory);
+        report.paragraph(&format!(
+            "As a clean stop left it, Kafka takes {} as long to be ready ({start_verdict}) and {} the memory ({memory_verdict}).",
+            times(start),
+            times(memory)
+        ));
+    }
+    report.plot(plot(&ours, &kafka));
+    report.paragraph(&format!("Binary: {:.1} MB.", size(&node.binary)? as f64 / 1e6));
     Ok(())
+}
+
+#[derive(Default)]
+struct Sides {
+    fresh: Figures,
+    again: Figures,
 }
 
 #[derive(Default)]
@@ -51,16 +66,42 @@ struct Figures {
     anonymous_mb: Series,
 }
 
+impl Sides {
+    fn measure(&mut self, start: impl Fn() -> Result<Cluster>) -> Result<()> {
+        self.fresh.measure(start()?)?;
+        self.again.measure(start()?)
+    }
+}
+
 impl Figures {
-    fn measure(&mut self, node: &Node, data: &std::path::Path) -> Result<()> {
-        let server = Server::start(&node.binary, data)?;
-        self.ready_ms.push(server.ready_after.as_secs_f64() * 1e3);
+    fn measure(&mut self, cluster: Cluster) -> Result<()> {
+        self.ready_ms.push(cluster.ready_after.as_secs_f64() * 1e3);
         std::thread::sleep(IDLE_BEFORE_MEMORY);
-        let memory = server.process().memory()?;
+        let memory = cluster.processes().memory()?;
         self.resident_mb.push(memory.resident as f64 / 1e6);
         self.anonymous_mb.push(memory.anonymous as f64 / 1e6);
-        server.stop()
+        cluster.stop()
     }
+}
+
+fn plot(ours: &Sides, kafka: &Sides) -> Bars {
+    let group = |name: &str, pick: fn(&Figures) -> &Series| Group {
+        name: name.to_owned(),
+        bars: vec![Bar::of("Thalweg", pick(&ours.again)), Bar::of("Kafka", pick(&kafka.again))],
+    };
+    Bars {
+        title: "An idle node".to_owned(),
+        unit: "less is better".to_owned(),
+        is_logarithmic: true,
+        groups: vec![
+            group("start to ready, ms", |figures| &figures.ready_ms),
+            group("resident memory, MB", |figures| &figures.resident_mb),
+        ],
+    }
+}
+
+fn size(binary: &Path) -> Result<u64> {
+    Ok(std::fs::metadata(binary).context("the binary's size")?.len())
 }
 
 const IDLE_BEFORE_MEMORY: Duration = Duration::from_secs(2);

@@ -3,29 +3,40 @@
 use anyhow::Result;
 use thalweg_model::Durability;
 
-use super::Bench;
-use crate::load::{Batch, Limits, ProduceLoad, Target, Topic, produce};
+use super::{Bench, of_both};
+use crate::aims::Aim;
+use crate::load::{Batch, Limits, ProduceLoad, Target, Topic, Wanted, produce};
 use crate::loops;
-use crate::report::{Report, Table, progress};
+use crate::plot::{Bar, Bars, Group};
+use crate::report::{Report, Table, progress, times};
 use crate::stats::{Series, quantile};
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
-    report.heading("Unbatched produce");
+    report.section("unbatched", "Unbatched produce");
     report.paragraph(
         "One record of 200 bytes a request, one connection, acks=1. CPU is what the operating system counted for the \
          whole process, so it holds the kernel's share of both socket and file. The bare round trip is of 300 bytes.",
     );
     let batch = Batch::of(200, 0)?;
     let mut table = Table::new(&HEADER);
+    let mut groups = Vec::new();
     for durability in [Durability::Replicated, Durability::Flushed] {
         for in_flight in [1, 5] {
             let limits = Limits { bytes: u64::MAX, ..bench.limits() };
-            let load =
-                ProduceLoad { batch: batch.clone(), acks: 1, in_flight, connection_count: 1, limits, timed: true };
-            measure(bench, &mut table, durability, &load)?;
+            let load = ProduceLoad { in_flight, limits, timed: true, ..ProduceLoad::one_request_each(&batch, 1) };
+            let figures = measure(bench, report, &mut table, durability, &load)?;
+            let bars = bench.targets.iter().zip(&figures);
+            let bars = bars.map(|(target, figures)| Bar::of(&target.name, &figures.server_us)).collect();
+            groups.push(Group { name: format!("{durability}, {in_flight} in flight"), bars });
         }
     }
     report.table(&table);
+    report.plot(Bars {
+        title: "One record of 200 bytes a request: processor time of the broker".to_owned(),
+        unit: "µs a request, less is better".to_owned(),
+        is_logarithmic: false,
+        groups,
+    });
     Ok(())
 }
 
@@ -53,7 +64,13 @@ impl Figures {
     }
 }
 
-fn measure(bench: &Bench, table: &mut Table, durability: Durability, load: &ProduceLoad) -> Result<()> {
+fn measure(
+    bench: &Bench,
+    report: &mut Report,
+    table: &mut Table,
+    durability: Durability,
+    load: &ProduceLoad,
+) -> Result<Vec<Figures>> {
     let mut bare = Figures::default();
     let mut loads: Vec<Figures> = vec![Figures::default(); bench.targets.len()];
     let name = format!("{durability}, {} in flight", load.in_flight);
@@ -68,11 +85,16 @@ fn measure(bench: &Bench, table: &mut Table, durability: Durability, load: &Prod
     for (target, figures) in bench.targets.iter().zip(&loads) {
         table.row(figures.row("", &target.name));
     }
-    Ok(())
+    if let Some((ours, kafka)) = of_both(bench, &loads, |of| of.server_us.median()) {
+        let verdict = report.judge(&Aim::REQUEST_CPU, &name, kafka / ours);
+        let cells = ["", "Kafka's broker CPU against ours", "", &times(kafka / ours), &verdict, "", "", ""];
+        table.row(cells.map(str::to_owned).to_vec());
+    }
+    Ok(loads)
 }
 
 fn once(target: &Target, durability: Durability, load: &ProduceLoad, figures: &mut Figures) -> Result<()> {
-    let topic = Topic::create(target, "bench-unbatched", 1, durability, &load.batch)?;
+    let topic = Topic::create(target, "bench-unbatched", Wanted::single(durability), &load.batch)?;
     let mut outcome = produce(target, &topic, load)?;
     topic.delete(target)?;
     let request_count = outcome.request_count as f64;

@@ -10,6 +10,7 @@ use thalweg_wire::header::{decode_response_header, encode_request};
 use thalweg_wire::{Message, Request};
 
 use super::input::Input;
+use crate::loops::READ_BUFFER_BYTES;
 
 /// A connection that frames requests and takes answers in order.
 #[derive(Debug)]
@@ -21,12 +22,28 @@ pub struct Connection {
 
 impl Connection {
     pub fn open(address: SocketAddr) -> Result<Connection> {
+        Connection::with_buffer(address, READ_BUFFER_BYTES)
+    }
+
+    /// With a buffer so small that thousands fit.
+    pub fn open_small(address: SocketAddr) -> Result<Connection> {
+        Connection::with_buffer(address, 1024)
+    }
+
+    fn with_buffer(address: SocketAddr, buffer_bytes: usize) -> Result<Connection> {
         let output = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
         output.set_nodelay(true)?;
         output.set_read_timeout(Some(ANSWER_WITHIN))?;
         output.set_write_timeout(Some(ANSWER_WITHIN))?;
-        let input = Input::new(output.try_clone()?);
+        let input = Input::with_buffer(output.try_clone()?, buffer_bytes);
         Ok(Connection { output, input, next_correlation_id: 0 })
+    }
+
+    /// One half for sending and one for answers, for two threads.
+    pub fn split(self) -> Result<(Connection, Connection)> {
+        let sending = self.output.try_clone()?;
+        let input = Input::new(sending.try_clone()?);
+        Ok((Connection { output: sending, input, next_correlation_id: self.next_correlation_id }, self))
     }
 
     /// Sends one request and waits for its answer.

@@ -35,19 +35,19 @@ pub fn consume(target: &Target, topic: &Topic, load: &ConsumeLoad) -> Result<Out
             .map(|_| {
                 let barrier = &barrier;
                 scope.spawn(move || {
-                    let connection = Connection::open(target.address);
+                    let connection = topic.leader(0).and_then(Connection::open);
                     barrier.wait();
                     run(connection?, topic, load)
                 })
             })
             .collect();
-        let cpu = target.process.cpu();
+        let cpu = target.processes.cpu();
         let began = Instant::now();
         barrier.wait();
         let shares: Vec<Result<Share>> =
             consumers.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a consumer panicked"))?).collect();
         let elapsed = began.elapsed();
-        let server_cpu = target.process.cpu()?.since(cpu?);
+        let server_cpu = target.processes.cpu()?.since(cpu?);
         let mut outcome = Outcome {
             request_count: 0,
             record_count: 0,

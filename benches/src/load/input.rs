@@ -19,7 +19,11 @@ pub struct Input<S> {
 
 impl<S: Read> Input<S> {
     pub fn new(stream: S) -> Input<S> {
-        Input { stream, buffer: vec![0; READ_BUFFER_BYTES], start: 0, end: 0 }
+        Input::with_buffer(stream, READ_BUFFER_BYTES)
+    }
+
+    pub fn with_buffer(stream: S, bytes: usize) -> Input<S> {
+        Input { stream, buffer: vec![0; bytes], start: 0, end: 0 }
     }
 
     /// The next `N` bytes.

@@ -2,29 +2,36 @@
 //! and not the client is what is measured.
 
 mod batch;
+mod calls;
+pub mod client;
 mod connection;
 mod consume;
+pub mod group;
 mod input;
+mod latency;
 mod produce;
 mod topic;
 
 pub use batch::Batch;
+pub use calls::{CallLoad, Called, Caller, call};
 pub use connection::Connection;
 pub use consume::{ConsumeLoad, consume};
+pub use latency::{Latencies, LatencyLoad, latency};
 pub use produce::{ProduceLoad, produce};
-pub use topic::Topic;
+pub use topic::{Topic, Wanted};
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::process::Process;
+use crate::process::Processes;
 
 /// A broker that a load can be put on.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub name: String,
+    /// Of one of its brokers.
     pub address: SocketAddr,
-    pub process: Process,
+    pub processes: Processes,
     /// Whether it knows `durability`; a peer is given Kafka's nearest setting instead.
     pub is_thalweg: bool,
 }
