@@ -5,8 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use openraft::Instant as _;
-use openraft::async_runtime::WatchReceiver;
 use thalweg_proto::v1::config_record::Resource;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
@@ -21,18 +19,18 @@ pub struct Staffing {
     members: Members,
     /// A voter that is silent for so long is gone for good.
     gone_after_ms: u64,
-    /// Since when this node leads: before that it did not listen.
-    since: Instant,
 }
 
 impl Staffing {
     pub fn new(me: u64, members: Members, gone_after_ms: u64) -> Staffing {
-        Staffing { me, members, gone_after_ms, since: Instant::now() }
+        Staffing { me, members, gone_after_ms }
     }
 
     /// Never returns; dropped when the leadership ends.
     pub async fn run(&self) {
         let mut told = String::new();
+        // Voters that do not answer, and since when.
+        let mut silent: BTreeMap<u64, Instant> = BTreeMap::new();
         // Spare ones that could not be made voters: others are tried first.
         let mut failed: BTreeSet<u64> = BTreeSet::new();
         loop {
@@ -40,7 +38,7 @@ impl Staffing {
             if self.members.level() < features::LEVEL_OF_CLUSTER_KEYS {
                 continue;
             }
-            let mut situation = self.situation();
+            let mut situation = self.situation(&mut silent);
             let mut addresses = BTreeMap::new();
             if situation.needs_spares(self.gone_after_ms) {
                 addresses = self.spares().await;
@@ -72,23 +70,24 @@ impl Staffing {
     }
 
     /// Without spare ones.
-    fn situation(&self) -> Situation {
+    fn situation(&self, silent: &mut BTreeMap<u64, Instant>) -> Situation {
         let wanted = {
             let machine = self.members.shared.machine();
             let set = machine.state().config(Resource::Broker, "");
             set.and_then(|set| set.get(COORDINATORS)).and_then(|text| text.parse().ok())
         };
-        let metrics = self.members.raft.metrics();
-        let now = metrics.borrow_watched();
-        let heard = |id: u64| now.heartbeat.as_ref().and_then(|heard| heard.get(&id)).copied().flatten();
-        let silent = |id: u64| match heard(id) {
-            _ if id == self.me => Duration::ZERO,
-            Some(at) => at.elapsed().min(self.since.elapsed()),
-            None => self.since.elapsed(),
-        };
-        let ids = now.membership_config.membership().voter_ids();
-        let mut voters: Vec<Voter> =
-            ids.map(|id| Voter { id, silent_ms: u64::try_from(silent(id).as_millis()).unwrap_or(u64::MAX) }).collect();
+        let now = Instant::now();
+        let mut voters: Vec<Voter> = Vec::new();
+        for id in self.members.membership().voter_ids() {
+            // Each is called several times a second.
+            if id == self.me || !self.members.network.is_unreachable(id) {
+                silent.remove(&id);
+            } else {
+                silent.entry(id).or_insert(now);
+            }
+            let since = silent.get(&id).map_or(Duration::ZERO, |since| now.duration_since(*since));
+            voters.push(Voter { id, silent_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX) });
+        }
         voters.sort_by_key(|voter| voter.id);
         Situation { wanted, leader: self.me, voters, spares: Vec::new() }
     }
