@@ -124,13 +124,17 @@ impl Reconciler {
             let Some(wanted) = self.wanted(image, topic, *index) else { continue };
             let found = self.found.remove(&wanted.tp).unwrap_or_default();
             let (dirs, services) = (Arc::clone(&self.dirs), Arc::clone(&self.services));
-            new.push(tokio::task::spawn_blocking(move || open_one(&services, &dirs, wanted, found)));
+            new.push(move || open_one(&services, &dirs, wanted, found));
         }
         let mut added = Vec::new();
-        for opened in join_all(new).await {
-            let Ok(Some(owner)) = opened else { continue };
-            added.push(Arc::clone(owner.partition()));
-            self.services.workers().give(owner);
+        let mut new = new.into_iter();
+        while new.len() > 0 {
+            let opening: Vec<_> = new.by_ref().take(OPENED_AT_A_TIME).map(tokio::task::spawn_blocking).collect();
+            for opened in join_all(opening).await {
+                let Ok(Some(owner)) = opened else { continue };
+                added.push(Arc::clone(owner.partition()));
+                self.services.workers().give(owner);
+            }
         }
         if !added.is_empty() {
             self.services.partitions.add(added);
@@ -359,3 +363,6 @@ fn set_aside(found: FoundLog) {
         Err(error) => error!(%tp, %error, "a log that no topic claims cannot be set aside"),
     }
 }
+
+/// Partitions made or opened at a time: enough that the disk syncs for many at once; each has a thread meanwhile.
+const OPENED_AT_A_TIME: usize = 64;
