@@ -82,8 +82,10 @@ fn in_sync(cli: &Cli, topic: &str) -> usize {
 }
 
 /// kcat with an idempotent producer into partition 0: record for record what stdin says, in order.
+///
+/// It is named brokers that do not run yet, which it takes for a reason to end (`-E`: not).
 fn writer(brokers: &str, topic: &str) -> Option<Child> {
-    let mut kcat = kcat(&["-b", brokers, "-P", "-t", topic, "-p", "0", "-X", "acks=all"])?;
+    let mut kcat = kcat(&["-E", "-b", brokers, "-P", "-t", topic, "-p", "0", "-X", "acks=all"])?;
     kcat.args(["-X", "enable.idempotence=true", "-X", "linger.ms=1", "-X", "reconnect.backoff.max.ms=100"]);
     Some(kcat.stdin(Stdio::piped()).spawn().expect("kcat starts"))
 }
