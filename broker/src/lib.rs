@@ -155,9 +155,11 @@ impl Broker {
     }
 
     /// Stops as if the process had been killed: nobody is told, nothing is flushed, no directory is marked clean.
-    pub async fn abandon(self) {
+    pub async fn abandon(mut self) {
         self.life.stop.cancel();
         self.main.abort();
+        // Until it is gone it holds the directories, which whoever comes next wants to lock.
+        let _ = (&mut self.main).await;
         self.end_tasks().await;
         let services = Arc::clone(&self.life.services);
         if tokio::task::spawn_blocking(move || services.workers().stop()).await.is_err() {

@@ -1,7 +1,7 @@
 //! UpdateFeatures (key 57, versions 0-2): raises the level of thalweg.version (KIP-584).
 //!
 //! The one feature there is. Lower than now, or above what some node can do, is 95 with the node's name; another feature is 95
-//! too, as in Kafka. All updates of a request stand or fall together, so there is one at most.
+//! too, as in Kafka. All updates of a request stand or fall together, so there is one at most, and an error is that of the whole.
 
 use thalweg_model::ErrorCode;
 use thalweg_wire::messages::update_features::{FeatureUpdateKey, UpdatableFeatureResult};
@@ -17,25 +17,30 @@ pub async fn handle(
     cx: &RequestContext,
     request: UpdateFeaturesRequest,
 ) -> UpdateFeaturesResponse {
-    let outcome = match wanted(&request.feature_updates) {
-        Ok(level) => admin_calls::raise_level(services, level, request.validate_only).await,
-        Err(refusal) => Err(refusal),
+    let outcome = match request.feature_updates.as_slice() {
+        [] => Ok(()),
+        updates => match wanted(updates) {
+            Ok(level) => admin_calls::raise_level(services, level, request.validate_only).await,
+            Err(refusal) => Err(refusal),
+        },
     };
-    let (code, error_message) = match outcome {
-        Ok(()) => (ErrorCode::None, None),
-        Err((code, message)) => (code, Some(message)),
-    };
-    // Up to version 1 each feature has a result of its own; an error of the whole would leave clients without them.
-    if cx.version() <= 1 {
-        let result = |update: FeatureUpdateKey| UpdatableFeatureResult {
-            feature: update.feature,
+    match outcome {
+        Err((code, message)) => UpdateFeaturesResponse {
             error_code: code.code(),
-            error_message: error_message.clone(),
-        };
-        let results = request.feature_updates.into_iter().map(result).collect();
-        return UpdateFeaturesResponse { error_message: None, results, ..Default::default() };
+            error_message: Some(message),
+            ..UpdateFeaturesResponse::default()
+        },
+        // Up to version 1 each feature has a result of its own, unless the whole failed.
+        Ok(()) if cx.version() <= 1 => UpdateFeaturesResponse {
+            results: request.feature_updates.into_iter().map(done).collect(),
+            ..UpdateFeaturesResponse::default()
+        },
+        Ok(()) => UpdateFeaturesResponse::default(),
     }
-    UpdateFeaturesResponse { error_code: code.code(), error_message, ..Default::default() }
+}
+
+fn done(update: FeatureUpdateKey) -> UpdatableFeatureResult {
+    UpdatableFeatureResult { feature: update.feature, ..UpdatableFeatureResult::default() }
 }
 
 /// The level that is asked for.
@@ -70,7 +75,6 @@ mod tests {
         for level in [0, -1] {
             assert!(message(&[update(VERSION_FEATURE, level)]).1.contains("switched off"));
         }
-        assert!(message(&[]).1.contains("has 0"));
         assert!(message(&[update(VERSION_FEATURE, 4), update(VERSION_FEATURE, 5)]).1.contains("has 2"));
     }
 }
