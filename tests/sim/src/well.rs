@@ -18,8 +18,22 @@ impl World {
         }
         (0..self.parts.count()).try_for_each(|partition| self.are_logs_where_they_belong(partition))?;
         self.parts.live().try_for_each(|partition| self.is_partition_well(partition))?;
+        if self.parts.live().any(|partition| self.is_lost(partition)) {
+            return Ok(());
+        }
         self.are_clients_well()?;
         self.are_groups_well()
+    }
+
+    /// Nobody may lead it before an operator elects uncleanly, so neither it nor clients can be well. Whether each replica was
+    /// counted as lost rightly is not judged.
+    fn is_lost(&self, partition: usize) -> bool {
+        self.partition(partition).is_some_and(|registered| {
+            registered.leader.is_none()
+                && registered.isr.is_empty()
+                && registered.elr.is_empty()
+                && registered.replicas.iter().all(|id| registered.lost.contains(id))
+        })
     }
 
     /// Nobody keeps a log of a topic that is gone, or of a replica that was moved away.
@@ -35,6 +49,9 @@ impl World {
     fn is_partition_well(&self, partition: usize) -> Result<(), String> {
         let fault = |what: String| Err(format!("partition {partition}: {what}"));
         let Some(registered) = self.partition(partition) else { return fault("is gone".to_owned()) };
+        if self.is_lost(partition) {
+            return Ok(());
+        }
         if registered.is_moving() {
             return fault(format!("it is still being moved: {registered:?}"));
         }
