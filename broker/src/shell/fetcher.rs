@@ -206,9 +206,6 @@ impl Fetcher {
         loop {
             let Err(error) = self.work(&mut backoff).await;
             self.disconnect();
-            if let FetchError::Peer(PeerError::Io(_) | PeerError::Ended) = &error {
-                unreachable::suspect(&self.services, self.leader);
-            }
             // A leader may be heard of before its address is.
             if self.is_failing || matches!(error, FetchError::NoAddress) {
                 debug!(leader = %self.leader, %error, "fetching from a leader fails");
@@ -219,6 +216,7 @@ impl Fetcher {
             if let FetchError::Peer(PeerError::Io(cause)) = &error
                 && cause.kind() == std::io::ErrorKind::ConnectionRefused
             {
+                unreachable::suspect(&self.services, self.leader);
                 unreachable::report(&self.services, self.leader).await;
             }
             tokio::time::sleep(backoff).await;

@@ -16,7 +16,8 @@ use crate::api::in_time;
 use crate::machine::suspects::Suspects;
 use crate::services::Services;
 
-/// Our connection to `leader` broke: clients are not sent there until it stands again, for a short while at most.
+/// `leader` refuses connections. One that only ended is no reason: it ends in planned moves too, and is back at once.
+/// So clients are not sent there until it stands again, for a short while at most.
 pub fn suspect(services: &Services, leader: NodeId) {
     if let Some(broker) = services.image().brokers.get(&leader) {
         lock(&services.suspects).broke(services.clock.mono(), leader, broker.epoch);
