@@ -14,6 +14,7 @@ pub mod conn;
 pub mod group;
 pub mod netns;
 pub mod node;
+pub mod numbers;
 pub mod target;
 
 pub use batch::{Batch, Codec, Record};
@@ -21,5 +22,6 @@ pub use cli::Cli;
 pub use cluster::Cluster;
 pub use conn::Conn;
 pub use node::Node;
+pub use numbers::Numbers;
 pub use target::{Target, target, unique};
 pub use thalweg_model::ErrorCode;

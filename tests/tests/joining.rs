@@ -1,16 +1,13 @@
 //! Machines become nodes of a cluster with a token, and the cluster outlives its first node.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use thalweg_tests::Cli;
 use thalweg_tests::cli::{Ran, Running};
-use thalweg_tests::cluster::kcat;
 use thalweg_tests::node::free_addr;
+use thalweg_tests::{Cli, Numbers};
 
 /// One node, started as a person would.
 struct Machine {
@@ -81,23 +78,6 @@ fn in_sync(cli: &Cli, topic: &str) -> usize {
     listed[0]["isr"].as_array().map_or(0, Vec::len)
 }
 
-/// kcat with an idempotent producer into partition 0: record for record what stdin says, in order.
-///
-/// It is named brokers that do not run yet, which it takes for a reason to end (`-E`: not).
-fn writer(brokers: &str, topic: &str) -> Option<Child> {
-    let mut kcat = kcat(&["-E", "-b", brokers, "-P", "-t", topic, "-p", "0", "-X", "acks=all"])?;
-    kcat.args(["-X", "enable.idempotence=true", "-X", "linger.ms=1", "-X", "reconnect.backoff.max.ms=100"]);
-    Some(kcat.stdin(Stdio::piped()).spawn().expect("kcat starts"))
-}
-
-fn read(brokers: &str, topic: &str) -> Vec<u32> {
-    let args = ["-b", brokers, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q"];
-    let read = kcat(&args).expect("there is a kcat").output().expect("kcat reads");
-    assert!(read.status.success());
-    let text = String::from_utf8(read.stdout).expect("what was written");
-    text.lines().map(|line| line.parse().expect("a number")).collect()
-}
-
 /// Goal: a person starts one node, makes a token, starts two more with it, and may then lose any node. Method: an unmodified
 /// client writes from the first moment; the topic gets its replicas as brokers come; the first node is killed when three
 /// coordinators vote; compare what was acknowledged with what is there. A restart needs no token.
@@ -111,17 +91,8 @@ fn a_cluster_grows_from_one_node_by_tokens_and_outlives_that_node() {
     let cli = Cli::at(&brokers);
     cli.ok("topic create t --partitions 1");
     assert_eq!(in_sync(&cli, "t"), 1, "there is one broker");
-    let Some(mut writer) = writer(&brokers, "t") else { return };
-    let mut stdin = writer.stdin.take().expect("a pipe");
-    let mut next = 0u32;
-    let mut write_some = || {
-        for _ in 0..2_000 {
-            writeln!(stdin, "{next}").expect("kcat reads");
-            next += 1;
-        }
-        next
-    };
-    write_some();
+    let Some(mut numbers) = Numbers::start(&brokers, "t") else { return };
+    numbers.write_some();
 
     let nowhere = Cli::nowhere();
     let token = nowhere.ok(&format!("cluster token create --coordinators {coordinators}")).out;
@@ -133,21 +104,17 @@ fn a_cluster_grows_from_one_node_by_tokens_and_outlives_that_node() {
     let listed = nowhere.json(&format!("cluster token list --coordinators {coordinators}"));
     assert_eq!(listed[0]["joined"], 2);
     until("three voters", || voters(&nowhere, &coordinators) == 3);
-    write_some();
+    numbers.write_some();
     until("three replicas", || in_sync(&cli, "t") == 3);
-    write_some();
+    numbers.write_some();
 
     first.signal(Signal::KILL);
-    write_some();
+    numbers.write_some();
     until("the two that are left", || in_sync(&cli, "t") == 2);
     assert_eq!(third.signal(Signal::TERM).map(|ran| ran.code), Some(0));
     third.start("");
     until("the third's return", || in_sync(&cli, "t") == 2);
-    let count = write_some();
-    drop(stdin);
-    assert!(writer.wait().expect("kcat ends").success(), "every record was acknowledged");
-    let values = read(&brokers, "t");
-    assert!(values.iter().copied().eq(0..count), "{} of {count} records, or out of order", values.len());
+    numbers.finish();
     let upgrade = nowhere.json(&format!("cluster upgrade status --coordinators {coordinators}"));
     assert!(upgrade["nodes"].as_array().is_some_and(|nodes| nodes.len() == 6), "{upgrade}");
 }

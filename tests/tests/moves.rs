@@ -1,32 +1,11 @@
 //! Partitions are moved between brokers as processes, while an unmodified client writes and nodes are killed.
 
-use std::io::Write;
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use thalweg_tests::calls::create_replicated_topic;
 use thalweg_tests::cli::Cli;
-use thalweg_tests::cluster::kcat;
-use thalweg_tests::{Cluster, unique};
-
-/// kcat with an idempotent producer into partition 0: record for record what stdin says, in order.
-fn writer(cluster: &Cluster, topic: &str) -> Option<Child> {
-    let args =
-        ["-b", &cluster.addrs(), "-P", "-t", topic, "-p", "0", "-X", "acks=all", "-X", "enable.idempotence=true"];
-    let mut kcat = kcat(&args)?;
-    kcat.args(["-X", "linger.ms=1", "-X", "reconnect.backoff.max.ms=100"]).stdin(Stdio::piped());
-    Some(kcat.spawn().expect("kcat starts"))
-}
-
-/// Everything in partition 0, by another kcat.
-fn read(cluster: &Cluster, topic: &str) -> Vec<u32> {
-    let args = ["-b", &cluster.addrs(), "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q"];
-    let read = kcat(&args).expect("there is a kcat").output().expect("kcat reads");
-    assert!(read.status.success());
-    let text = String::from_utf8(read.stdout).expect("what was written");
-    text.lines().map(|line| line.parse().expect("a number")).collect()
-}
+use thalweg_tests::{Cluster, Numbers, unique};
 
 /// Partition 0 as `thalweg partition list` shows it.
 fn listed(cli: &Cli, topic: &str) -> Value {
@@ -57,17 +36,8 @@ fn a_move_ends_by_itself_when_both_leaders_and_the_target_die_in_the_middle() {
     let created = create_replicated_topic(&mut cluster.conn(), &topic, 1, 3, &[("min.insync.replicas", "2")]);
     assert_eq!(created.error_code, 0, "{:?}", created.error_message);
     cluster.until_in_sync(&topic, 3);
-    let Some(mut writer) = writer(&cluster, &topic) else { return };
-    let mut stdin = writer.stdin.take().expect("a pipe");
-    let mut next = 0u32;
-    let mut write_some = || {
-        for _ in 0..2_000 {
-            writeln!(stdin, "{next}").expect("kcat reads");
-            next += 1;
-        }
-        next
-    };
-    write_some();
+    let Some(mut numbers) = Numbers::start(&cluster.addrs(), &topic) else { return };
+    numbers.write_some();
 
     let origin = ids(&listed(&cli, &topic)["replicas"]);
     let newcomer = (1..=4).find(|id| !origin.contains(id)).expect("one of four holds nothing");
@@ -76,19 +46,19 @@ fn a_move_ends_by_itself_when_both_leaders_and_the_target_die_in_the_middle() {
     cluster.kill(position(newcomer));
     let to: Vec<String> = target.iter().map(ToString::to_string).collect();
     cli.ok(&format!("partition move {topic}:0 --to {} --no-wait", to.join(",")));
-    write_some();
+    numbers.write_some();
     let moving = listed(&cli, &topic);
     assert_eq!((ids(&moving["adding"]), ids(&moving["removing"])), (vec![newcomer], vec![gone]));
 
     let coordinator = cluster.kill_leading_coordinator();
     cluster.kill(position(gone));
-    write_some();
+    numbers.write_some();
     cluster.restart(position(newcomer));
     until("the move's end", || {
         let now = listed(&cli, &topic);
         ids(&now["replicas"]) == target && ids(&now["isr"]).len() == 3 && ids(&now["adding"]).is_empty()
     });
-    write_some();
+    numbers.write_some();
     cluster.restart_coordinator(coordinator);
     assert!(cluster.has_log(position(gone), &topic), "it was dead when its replica was moved away");
     cluster.restart(position(gone));
@@ -100,12 +70,7 @@ fn a_move_ends_by_itself_when_both_leaders_and_the_target_die_in_the_middle() {
     cli.ok(&format!("partition transfer-leader {topic}:0"));
     assert_eq!(listed(&cli, &topic)["leader"], gone);
     until("the end of the newcomer's log", || !cluster.has_log(position(newcomer), &topic));
-    let count = write_some();
-    drop(stdin);
-    assert!(writer.wait().expect("kcat ends").success(), "every record was acknowledged");
-
-    let values = read(&cluster, &topic);
-    assert!(values.iter().copied().eq(0..count), "{} of {count} records, or out of order", values.len());
+    numbers.finish();
     for broker in 0..4 {
         assert_eq!(cluster.stop(broker), Some(0));
     }
@@ -164,17 +129,8 @@ fn a_cluster_grows_and_shrinks_by_plans_that_end_by_themselves() {
     cluster.until_in_sync(&topic, 3);
     let topics = format!("{topic} {other}");
     assert_eq!(shares(&cli, &topics), (1..=5).map(|id| (id, if id <= 3 { 10 } else { 0 })).collect());
-    let Some(mut writer) = writer(&cluster, &topic) else { return };
-    let mut stdin = writer.stdin.take().expect("a pipe");
-    let mut next = 0u32;
-    let mut write_some = || {
-        for _ in 0..2_000 {
-            writeln!(stdin, "{next}").expect("kcat reads");
-            next += 1;
-        }
-        next
-    };
-    write_some();
+    let Some(mut numbers) = Numbers::start(&cluster.addrs(), &topic) else { return };
+    numbers.write_some();
 
     let file = cli.home().join("plan.json");
     let file = file.to_str().expect("a path");
@@ -203,7 +159,7 @@ fn a_cluster_grows_and_shrinks_by_plans_that_end_by_themselves() {
     let twice = cli.run(&format!("rebalance apply {file}"));
     assert!(twice.code == 1 && twice.err.contains("is under way"), "two plans at once: {twice:?}");
     let coordinator = cluster.kill_leading_coordinator();
-    write_some();
+    numbers.write_some();
     assert_ne!(cli.json("rebalance status")["plan"], Value::Null, "5 is dead, so it cannot have ended");
     cluster.restart(4);
     until("the plan's end", || cli.json("rebalance status")["plan"] == Value::Null);
@@ -211,7 +167,7 @@ fn a_cluster_grows_and_shrinks_by_plans_that_end_by_themselves() {
     assert_eq!(shares(&cli, &topics), (1..=5).map(|id| (id, 6)).collect(), "as planned");
     let again = cli.ok(&format!("rebalance plan --out {file} --goals racks,replicas,leaders"));
     assert!(again.err.contains("nothing is to be moved"), "{again:?}");
-    write_some();
+    numbers.write_some();
 
     for id in [4, 5] {
         let drained = cli.ok(&format!("broker drain {id}"));
@@ -228,9 +184,5 @@ fn a_cluster_grows_and_shrinks_by_plans_that_end_by_themselves() {
     assert_eq!(cluster.stop(4), Some(0));
     cli.ok("broker remove 5");
     assert_eq!(cli.run("broker drain 5").code, 3, "it is forgotten");
-    let count = write_some();
-    drop(stdin);
-    assert!(writer.wait().expect("kcat ends").success(), "every record was acknowledged");
-    let values = read(&cluster, &topic);
-    assert!(values.iter().copied().eq(0..count), "{} of {count} records, or out of order", values.len());
+    numbers.finish();
 }
