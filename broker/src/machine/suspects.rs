@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use thalweg_model::{BrokerEpoch, MonoTime, NodeId};
 
-/// Brokers to which our connection broke, until it stands again.
+/// Brokers that refused us a connection, until one stands again.
 #[derive(Debug, Default)]
 pub struct Suspects(BTreeMap<NodeId, Suspect>);
 
@@ -21,8 +21,8 @@ struct Suspect {
 }
 
 impl Suspects {
-    /// The connection broke, or could not be made again: only the first time counts.
-    pub fn broke(&mut self, now: MonoTime, broker: NodeId, epoch: BrokerEpoch) {
+    /// It refused a connection: only the first time counts.
+    pub fn refused(&mut self, now: MonoTime, broker: NodeId, epoch: BrokerEpoch) {
         let suspect = self.0.entry(broker).or_insert(Suspect { epoch, since: now });
         if suspect.epoch != epoch {
             *suspect = Suspect { epoch, since: now };
@@ -51,27 +51,27 @@ mod tests {
     const FIRST: BrokerEpoch = BrokerEpoch(7);
 
     #[test]
-    fn a_leader_is_suspected_from_the_break_until_it_answers() {
+    fn a_leader_is_suspected_from_its_refusal_until_it_answers() {
         let mut suspects = Suspects::default();
         let now = MonoTime::ZERO.plus_ms(500);
         assert!(!suspects.holds(now, LEADER, FIRST));
-        suspects.broke(now, LEADER, FIRST);
+        suspects.refused(now, LEADER, FIRST);
         assert!(suspects.holds(now, LEADER, FIRST) && !suspects.holds(now, NodeId(2), FIRST));
         suspects.answers(LEADER);
         assert!(!suspects.holds(now, LEADER, FIRST));
     }
 
-    /// Goal: a broken path between two brokers does not hide a leader that clients reach. Method: it goes on breaking.
+    /// Goal: a broken path between two brokers does not hide a leader that clients reach. Method: it goes on refusing.
     #[test]
     fn a_suspicion_ends_however_often_the_connection_fails() {
         let mut suspects = Suspects::default();
         let at = |ms| MonoTime::ZERO.plus_ms(ms);
         for ms in (0..10_000).step_by(500) {
-            suspects.broke(at(ms), LEADER, FIRST);
+            suspects.refused(at(ms), LEADER, FIRST);
             assert_eq!(suspects.holds(at(ms), LEADER, FIRST), ms < 3_000, "{ms} ms");
         }
         suspects.answers(LEADER);
-        suspects.broke(at(20_000), LEADER, FIRST);
+        suspects.refused(at(20_000), LEADER, FIRST);
         assert!(suspects.holds(at(20_000), LEADER, FIRST), "it had come back in between");
     }
 
@@ -79,10 +79,10 @@ mod tests {
     fn a_broker_that_registered_anew_starts_without_suspicion() {
         let mut suspects = Suspects::default();
         let now = MonoTime::ZERO;
-        suspects.broke(now, LEADER, FIRST);
+        suspects.refused(now, LEADER, FIRST);
         let second = BrokerEpoch(8);
         assert!(!suspects.holds(now, LEADER, second));
-        suspects.broke(now, LEADER, second);
+        suspects.refused(now, LEADER, second);
         assert!(suspects.holds(now, LEADER, second));
     }
 }

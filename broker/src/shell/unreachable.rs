@@ -16,11 +16,11 @@ use crate::api::in_time;
 use crate::machine::suspects::Suspects;
 use crate::services::Services;
 
-/// `leader` refuses connections. One that only ended is no reason: it ends in planned moves too, and is back at once.
-/// So clients are not sent there until it stands again, for a short while at most.
+/// `leader` refuses connections: clients are not sent there until one stands again, for a short while at most. A connection that
+/// only ended is no reason: that happens in planned moves too, and another stands at once.
 pub fn suspect(services: &Services, leader: NodeId) {
     if let Some(broker) = services.image().brokers.get(&leader) {
-        lock(&services.suspects).broke(services.clock.mono(), leader, broker.epoch);
+        lock(&services.suspects).refused(services.clock.mono(), leader, broker.epoch);
     }
 }
 
