@@ -1,7 +1,7 @@
 //! Leaders that have just gone from our sight.
 //!
 //! Between the end of a broker's process and the election that follows (REPLICATION B5) the image still names it as leader. A
-//! client that is told so believes to know the leader and asks again only a second later; one that is told that there is no
+//! client that is told so believes to know the leader and asks again only some time later; one that is told that there is no
 //! leader at the moment (error 5) asks again at once. So for a short while after a leader refused a connection we say that.
 
 use std::collections::BTreeMap;
