@@ -3,6 +3,7 @@
 mod cli;
 mod config;
 mod dev;
+mod environment;
 mod http;
 mod joining;
 mod metrics;
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{NodeConfig, Overrides};
 use crate::node::StopWith;
@@ -51,7 +52,8 @@ struct StartArguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::from_arg_matches(&environment::without_empty(Arguments::command()).get_matches());
+    let arguments = arguments.unwrap_or_else(|error| error.exit());
     let outcome = match arguments.command {
         Command::Dev(dev) => dev::run(&dev),
         Command::Start(start) => run_start(*start),
