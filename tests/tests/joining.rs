@@ -27,7 +27,16 @@ impl Machine {
 
     /// `more`: further words of the command line.
     fn start(&mut self, more: &str) {
-        let mut running = Cli::nowhere().start(&self.line(more));
+        self.begin(more);
+        self.until_ready();
+    }
+
+    fn begin(&mut self, more: &str) {
+        self.running = Some(Cli::nowhere().start(&self.line(more)));
+    }
+
+    fn until_ready(&mut self) {
+        let mut running = self.running.take().expect("it was started");
         let first = running.line();
         if !first.contains("ready") {
             panic!("it is not ready: {:?}", running.end());
@@ -67,8 +76,8 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn voters(cli: &Cli, coordinators: &str) -> usize {
-    let listed = cli.json(&format!("coordinator list --coordinators {coordinators}"));
+fn voters(cli: &Cli) -> usize {
+    let listed = cli.json("coordinator list");
     let nodes = listed["coordinators"].as_array().expect("a list");
     nodes.iter().filter(|node| node["voter"] == true).count()
 }
@@ -86,7 +95,6 @@ fn a_cluster_grows_from_one_node_by_tokens_and_outlives_that_node() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let [mut first, mut second, mut third] = ["1", "2", "3"].map(|name| Machine::new(folder.path(), name));
     let brokers = [&first, &second, &third].map(|node| node.kafka.clone()).join(",");
-    let coordinators = [&first, &second, &third].map(|node| node.coordinator.clone()).join(",");
     first.start("");
     let cli = Cli::at(&brokers);
     cli.ok("topic create t --partitions 1");
@@ -95,15 +103,24 @@ fn a_cluster_grows_from_one_node_by_tokens_and_outlives_that_node() {
     numbers.write_some();
 
     let nowhere = Cli::nowhere();
-    let token = nowhere.ok(&format!("cluster token create --coordinators {coordinators}")).out;
-    let join = format!("--join {} --token {}", first.coordinator, token.trim());
-    second.start(&join);
+    let token = nowhere.ok(&format!("cluster token create --coordinators {}", first.coordinator)).out;
+    let join = format!("--join {}", first.coordinator);
+    second.start(&format!("{join} --token {}", token.trim()));
     let seen = Cli::at(&second.kafka).json("cluster info");
     assert_eq!(seen["brokers"].as_array().map(Vec::len), Some(2), "a client of the second sees both at once: {seen}");
-    third.start(&join);
-    let listed = nowhere.json(&format!("cluster token list --coordinators {coordinators}"));
-    assert_eq!(listed[0]["joined"], 2);
-    until("three voters", || voters(&nowhere, &coordinators) == 3);
+    // It waits for its token, which somebody else puts there.
+    let file = folder.path().join("token");
+    third.begin(&format!("{join} --token-file {}", file.display()));
+    Cli::at(&second.kafka).ok(&format!("cluster token create --out {}", file.display()));
+    third.until_ready();
+    // Any broker says who coordinates, and whichever coordinator is asked who leads.
+    let through = Cli::at(&third.kafka);
+    let tokens = through.json("cluster token list");
+    let joined: Vec<_> = tokens.as_array().expect("a list").iter().map(|token| &token["joined"]).collect();
+    assert_eq!(joined, [1, 1]);
+    until("three voters", || voters(&through) == 3);
+    let of_a_follower = nowhere.json(&format!("coordinator list --coordinators {}", third.coordinator));
+    assert_eq!(of_a_follower, through.json("coordinator list"));
     numbers.write_some();
     until("three replicas", || in_sync(&cli, "t") == 3);
     numbers.write_some();
@@ -115,7 +132,7 @@ fn a_cluster_grows_from_one_node_by_tokens_and_outlives_that_node() {
     third.start("");
     until("the third's return", || in_sync(&cli, "t") == 2);
     numbers.finish();
-    let upgrade = nowhere.json(&format!("cluster upgrade status --coordinators {coordinators}"));
+    let upgrade = Cli::at(&second.kafka).json("cluster upgrade status");
     assert!(upgrade["nodes"].as_array().is_some_and(|nodes| nodes.len() == 6), "{upgrade}");
 }
 
@@ -166,4 +183,11 @@ fn a_machine_that_may_not_join_is_told_why_and_what_to_do() {
     }
     let info = cli.json("cluster info");
     assert_eq!(info["brokers"].as_array().map(Vec::len), Some(1), "{info}");
+
+    // Whoever asks in vain hears whom it asked, and what to do.
+    let nobody = free_addr();
+    let in_vain = cli.run(&format!("coordinator list --coordinators {nobody}"));
+    assert!(in_vain.code == 4 && in_vain.err.contains(&nobody) && in_vain.err.contains("(-b)"), "{in_vain:?}");
+    let kafka = Cli::at(&nobody).run("cluster token list");
+    assert!(kafka.code == 4 && kafka.err.contains(&nobody) && kafka.err.contains("with -b"), "{kafka:?}");
 }

@@ -3,140 +3,43 @@
 //! A coordinator that is shown a token gives the node its numbers. They stand in `node.toml` in the data directory from then
 //! on, so that no later start needs a token.
 
-use std::collections::VecDeque;
-use std::fs::{self, File};
-use std::io::Write;
+mod ask;
+mod membership;
+
+use std::fs;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use serde::{Deserialize, Serialize};
-use thalweg_coordinator::{CoordinatorPeer, JoinToken};
-use thalweg_model::ErrorCode;
-use thalweg_proto::v1::admin_client::AdminClient;
-use thalweg_proto::v1::nodes_client::NodesClient;
-use thalweg_proto::v1::{DescribeCoordinatorsRequest, JoinClusterRequest, JoinClusterResponse, Levels};
-use thalweg_world::disk::create_dir_durable;
+use thalweg_coordinator::JoinToken;
 use tokio::time::{Instant, sleep};
-use tonic::transport::Endpoint;
-use tonic::{Code, Status};
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::config::{NodeConfig, Role};
+
+pub use membership::{Membership, follow_coordinators};
 
 /// Whom to ask, and what to show.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct JoinArguments {
     /// Become a node of a running cluster: HOST[:PORT] of one of its coordinators, port 9093 unless it says otherwise. Needs
-    /// --token the first time; nothing changes if the node is part of the cluster already
+    /// --token or --token-file the first time; nothing changes if the node is part of the cluster already
     #[arg(long, env = "THALWEG_JOIN", value_name = "HOST[:PORT]", value_parser = join_address)]
     pub join: Option<String>,
     /// What `thalweg cluster token create` printed on a node of that cluster
     #[arg(long, env = "THALWEG_JOIN_TOKEN", value_name = "TOKEN", hide_env_values = true)]
     pub token: Option<String>,
+    /// A file that has the token or will have it: it is waited for
+    #[arg(long, env = "THALWEG_JOIN_TOKEN_FILE", value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
 }
 
-/// What a node that joined is; kept in its data directory for ever.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Membership {
-    pub cluster_id: String,
-    /// With the role broker.
-    pub broker_id: Option<i32>,
-    /// With the role coordinator.
-    pub coordinator_id: Option<u64>,
-    /// id@host:port, as last heard.
-    pub coordinators: Vec<String>,
-}
-
-impl Membership {
-    /// `None` in the data directory of a node that was given its numbers by hand, or is new.
-    ///
-    /// # Errors
-    /// It cannot be read, or is damaged: says which file.
-    pub fn load(data_dir: &Path) -> Result<Option<Membership>> {
-        let path = data_dir.join(FILE);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-        };
-        let told = || format!("{} says which node this is, and is damaged; bring a copy of it back", path.display());
-        let membership: Membership = toml::from_str(&text).with_context(told)?;
-        for peer in &membership.coordinators {
-            peer.parse::<CoordinatorPeer>().map_err(|cause| anyhow!(cause)).with_context(told)?;
-        }
-        Ok(Some(membership))
-    }
-
-    /// Durable when it returns; either the file before or this one is there, whatever happens.
-    ///
-    /// # Errors
-    /// The disk's.
-    pub fn store(&self, data_dir: &Path) -> Result<()> {
-        let (path, next) = (data_dir.join(FILE), data_dir.join(format!("{FILE}.next")));
-        let told = || format!("cannot write {}", path.display());
-        let text = format!("{HEADING}{}", toml::to_string(self).with_context(told)?);
-        let write = || {
-            let mut file = File::create(&next)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&next, &path)?;
-            create_dir_durable(data_dir)?;
-            File::open(data_dir)?.sync_all()
-        };
-        write().with_context(told)
-    }
-
-    /// Makes the node what it joined as.
-    ///
-    /// # Errors
-    /// The configuration says another number, or a role that the node did not join with.
-    pub fn apply(&self, config: &mut NodeConfig) -> Result<()> {
-        let place = config.data_dir.join(FILE);
-        let place = place.display();
-        let lacks = |role: &str| {
-            anyhow!(
-                "this node joined without the role {role} ({place}), so it has no number as one; leave {role} out of roles, or \
-                 join anew with an empty data directory"
-            )
-        };
-        if config.has_role(Role::Broker) {
-            let given = self.broker_id.ok_or_else(|| lacks("broker"))?;
-            if let Some(other) = config.broker.id.filter(|id| *id != given) {
-                bail!(
-                    "broker.id is {other}, and this node joined its cluster as broker {given} ({place}); leave broker.id out"
-                );
-            }
-            config.broker.id = Some(given);
-        }
-        let mut own = None;
-        if config.has_role(Role::Coordinator) {
-            let given = self.coordinator_id.ok_or_else(|| lacks("coordinator"))?;
-            if let Some(other) = config.coordinator.id.filter(|id| *id != given) {
-                bail!(
-                    "coordinator.id is {other}, and this node joined its cluster as coordinator {given} ({place}); leave \
-                     coordinator.id out"
-                );
-            }
-            config.coordinator.id = Some(given);
-            own = Some(given);
-        }
-        let others: Vec<CoordinatorPeer> = self.peers().filter(|peer| Some(peer.id) != own).collect();
-        if config.coordinator.peers.is_empty() {
-            config.coordinator.peers = others.iter().map(ToString::to_string).collect();
-        }
-        if config.broker.coordinators.is_empty() && own.is_none() {
-            config.broker.coordinators = others.into_iter().map(|peer| peer.address).collect();
-        }
-        config.joined = Some(self.cluster_id.clone());
-        Ok(())
-    }
-
-    fn peers(&self) -> impl Iterator<Item = CoordinatorPeer> + '_ {
-        self.coordinators.iter().filter_map(|peer| peer.parse().ok())
-    }
+/// What lets the node in, or where it will stand.
+enum Given<'a> {
+    Token(JoinToken),
+    File(&'a Path),
 }
 
 /// Makes the node part of the cluster, if it is to join one and has not yet. The data directory is locked.
@@ -145,8 +48,7 @@ impl Membership {
 /// One sentence with cause and remedy: a token that is garbled, foreign, revoked or expired; a data directory with data of
 /// its own; listeners that the cluster could not reach; nobody who answers.
 pub async fn join(config: &mut NodeConfig, arguments: &JoinArguments) -> Result<()> {
-    let token = arguments.token.as_deref().filter(|token| !token.trim().is_empty());
-    let token: Option<JoinToken> = token.map(str::parse).transpose().context("--token")?;
+    let token: Option<JoinToken> = arguments.token.as_deref().map(str::parse).transpose().context("--token")?;
     if let Some(known) = Membership::load(&config.data_dir)? {
         if let Some(token) = token.filter(|token| token.cluster_id != known.cluster_id) {
             bail!(
@@ -160,20 +62,26 @@ pub async fn join(config: &mut NodeConfig, arguments: &JoinArguments) -> Result<
         return Ok(());
     }
     let Some(address) = &arguments.join else {
-        if token.is_some() {
+        if token.is_some() || arguments.token_file.is_some() {
             bail!("a token without --join HOST[:PORT]: name a coordinator of the cluster that the token is of");
         }
         return Ok(());
     };
-    let Some(token) = token else {
-        bail!(
+    let given = match (token, &arguments.token_file) {
+        (Some(token), _) => Given::Token(token),
+        (None, Some(path)) => Given::File(path),
+        (None, None) => bail!(
             "joining a cluster needs a token: make one on a node of that cluster with `thalweg cluster token create`, and give \
-             it with --token or THALWEG_JOIN_TOKEN"
-        );
+             it with --token, or in a file with --token-file"
+        ),
     };
     check_is_new(config)?;
     check_listeners(config, address)?;
-    let answer = ask(config, address, &token).await?;
+    let token = match given {
+        Given::Token(token) => token,
+        Given::File(path) => token_in(path).await?,
+    };
+    let answer = ask::ask(config, address, &token).await?;
     let membership = Membership {
         cluster_id: answer.cluster_id,
         broker_id: Some(answer.broker_id).filter(|_| config.has_role(Role::Broker)),
@@ -190,50 +98,29 @@ pub async fn join(config: &mut NodeConfig, arguments: &JoinArguments) -> Result<
     membership.apply(config)
 }
 
-/// Keeps up with who coordinates, so that a node finds them when all that it was told of are gone: those that run now hear
-/// it through `learn`, later starts from `node.toml`. Never returns.
-pub async fn follow_coordinators(data_dir: PathBuf, learn: impl Fn(Vec<String>)) {
+/// The token in a file that somebody else writes as a whole, and perhaps has not yet.
+async fn token_in(path: &Path) -> Result<JoinToken> {
+    let named = || format!("--token-file {}", path.display());
+    let deadline = Instant::now() + TOKEN_PATIENCE;
+    let mut is_told = false;
     loop {
-        match Membership::load(&data_dir) {
-            Ok(Some(known)) => {
-                if let Some(now) = known.look().await {
-                    learn(now.peers().map(|peer| peer.address).collect());
-                    if now != known
-                        && let Err(error) = now.store(&data_dir)
-                    {
-                        warn!("{error:#}");
-                    }
-                }
-            }
-            Ok(None) => return,
-            Err(error) => warn!("{error:#}"),
+        match fs::read_to_string(path) {
+            Ok(text) if !text.trim().is_empty() => return text.trim().parse().with_context(named),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(named),
         }
-        sleep(FOLLOW_INTERVAL).await;
-    }
-}
-
-impl Membership {
-    /// With the coordinators as one of them knows them now; `None` if none answers.
-    async fn look(&self) -> Option<Membership> {
-        for peer in self.peers() {
-            let Ok(endpoint) = Endpoint::from_shared(format!("http://{}", peer.address)) else { continue };
-            let mut client = AdminClient::new(endpoint.connect_timeout(CONNECT_TIMEOUT).connect_lazy());
-            let mut call = tonic::Request::new(DescribeCoordinatorsRequest {});
-            call.set_timeout(CALL_TIMEOUT);
-            let Ok(answer) = client.describe_coordinators(call).await else { continue };
-            let answer = answer.into_inner();
-            // One that is spare itself knows nobody.
-            let coordinators: Vec<String> = answer
-                .nodes
-                .iter()
-                .filter(|node| !node.spare)
-                .map(|node| CoordinatorPeer { id: node.id, address: node.address.clone() }.to_string())
-                .collect();
-            if answer.cluster_id == self.cluster_id && !coordinators.is_empty() {
-                return Some(Membership { coordinators, ..self.clone() });
-            }
+        if Instant::now() >= deadline {
+            let patience = TOKEN_PATIENCE.as_secs();
+            bail!(
+                "{} has no token, for {patience} s: write one there with `thalweg cluster token create --out FILE`",
+                path.display()
+            );
         }
-        None
+        if !std::mem::replace(&mut is_told, true) {
+            info!(path = %path.display(), "waiting for a token");
+        }
+        sleep(TOKEN_INTERVAL).await;
     }
 }
 
@@ -303,90 +190,6 @@ pub fn local_address(to: &str) -> Option<IpAddr> {
     })
 }
 
-/// Asks until somebody who leads has an answer.
-async fn ask(config: &NodeConfig, address: &str, token: &JoinToken) -> Result<JoinClusterResponse> {
-    let request = JoinClusterRequest {
-        token: token.to_string(),
-        broker: config.has_role(Role::Broker),
-        coordinator: config.has_role(Role::Coordinator),
-        levels: Some(Levels::ours()),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-    };
-    let deadline = Instant::now() + PATIENCE;
-    let mut backoff = BACKOFF_FIRST;
-    let mut is_told = false;
-    loop {
-        let cause = match ask_once(address, &request).await? {
-            Ok(answer) => return judged(answer),
-            Err(cause) => cause,
-        };
-        if Instant::now() + backoff >= deadline {
-            bail!(
-                "no coordinator that leads answers at {address}, for {} s: {cause}; --join takes a coordinator's address (port \
-                 9093 unless that says otherwise), which listens beyond its own machine only with --coordinator-listen",
-                PATIENCE.as_secs()
-            );
-        }
-        if !std::mem::replace(&mut is_told, true) {
-            warn!(address, cause, "no coordinator answers yet, asking again");
-        }
-        sleep(backoff).await;
-        backoff = (backoff * 2).min(BACKOFF_MAX);
-    }
-}
-
-fn judged(answer: JoinClusterResponse) -> Result<JoinClusterResponse> {
-    let error = answer.error.clone().unwrap_or_default();
-    if error.code != i32::from(ErrorCode::None.code()) {
-        bail!("the cluster does not let this node in: {}", error.message);
-    }
-    if let Some(wrong) = answer.coordinators.iter().find(|peer| peer.parse::<CoordinatorPeer>().is_err()) {
-        bail!("the cluster names a coordinator '{wrong}', which is no id@host:port; are both of one version?");
-    }
-    Ok(answer)
-}
-
-/// The address and whom it names as the leader, each once. The inner error is worth another round.
-async fn ask_once(address: &str, request: &JoinClusterRequest) -> Result<Result<JoinClusterResponse, String>> {
-    let mut left = VecDeque::from([address.to_owned()]);
-    let mut asked = Vec::new();
-    let mut cause = String::new();
-    while let Some(address) = left.pop_front() {
-        if asked.contains(&address) {
-            continue;
-        }
-        asked.push(address.clone());
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|_| anyhow!("--join: '{address}' is not HOST[:PORT]"))?;
-        let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect_lazy();
-        let mut call = tonic::Request::new(request.clone());
-        call.set_timeout(CALL_TIMEOUT);
-        let status = match NodesClient::new(channel).join(call).await {
-            Ok(answer) => return Ok(Ok(answer.into_inner())),
-            Err(status) => status,
-        };
-        if status.code() == Code::Unimplemented {
-            bail!(
-                "the coordinator at {address} is of a version before there were tokens; start the newer version there, and \
-                 raise the cluster's level: thalweg cluster upgrade status"
-            );
-        }
-        let leader = status.metadata().get(LEADER).and_then(|leader| leader.to_str().ok());
-        if let Some((_, leader)) = leader.and_then(|leader| leader.split_once('@')) {
-            left.push_back(leader.to_owned());
-        }
-        cause = format!("{address}: {}", told(&status));
-    }
-    Ok(Err(cause))
-}
-
-/// The innermost cause, which is what the machine said.
-fn told(status: &Status) -> String {
-    let mut causes = std::iter::successors(std::error::Error::source(status), |cause| cause.source());
-    let innermost = causes.by_ref().last();
-    innermost.map_or_else(|| status.message().to_owned(), ToString::to_string)
-}
-
 /// `HOST` or `HOST:PORT`; an IPv6 address with a port in brackets.
 fn join_address(text: &str) -> Result<String, String> {
     if let Ok(address) = text.parse::<Ipv6Addr>() {
@@ -401,68 +204,24 @@ fn join_address(text: &str) -> Result<String, String> {
     }
 }
 
-const FILE: &str = "node.toml";
-const HEADING: &str = "# Which node of which cluster this is, as it was told when it joined. Kept by the node; belongs to this data\n\
-                       # directory for ever.\n";
 const PORT: u16 = 9093;
-const LEADER: &str = "thalweg-leader";
-const PATIENCE: Duration = Duration::from_secs(60);
-const BACKOFF_FIRST: Duration = Duration::from_millis(100);
-const BACKOFF_MAX: Duration = Duration::from_secs(2);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-const FOLLOW_INTERVAL: Duration = Duration::from_secs(10);
+/// Whoever starts this node again has more.
+const TOKEN_PATIENCE: Duration = Duration::from_secs(60);
+const TOKEN_INTERVAL: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
 mod tests {
+    use super::membership::tests::{config, membership};
     use super::*;
-    use crate::config::Overrides;
-
-    fn membership() -> Membership {
-        Membership {
-            cluster_id: "AAAAAAAAAAAAAAAAAAAAAA".to_owned(),
-            broker_id: Some(2),
-            coordinator_id: Some(3),
-            coordinators: vec!["1@a:9093".to_owned(), "3@old:9093".to_owned()],
-        }
-    }
-
-    fn config(data_dir: &Path) -> NodeConfig {
-        let given = Overrides { data_dir: Some(data_dir.to_owned()), ..Overrides::default() };
-        NodeConfig::read(None, given).unwrap()
-    }
 
     fn refused(config: &mut NodeConfig, join: Option<&str>, token: Option<&str>) -> String {
-        let arguments = JoinArguments { join: join.map(str::to_owned), token: token.map(str::to_owned) };
+        let arguments = JoinArguments {
+            join: join.map(str::to_owned),
+            token: token.map(str::to_owned),
+            ..JoinArguments::default()
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         format!("{:#}", runtime.block_on(super::join(config, &arguments)).unwrap_err())
-    }
-
-    #[test]
-    fn what_a_node_is_outlives_a_restart_and_makes_its_configuration() {
-        let folder = tempfile::tempdir().unwrap();
-        assert_eq!(Membership::load(folder.path()).unwrap(), None);
-        membership().store(folder.path()).unwrap();
-        assert_eq!(Membership::load(folder.path()).unwrap(), Some(membership()));
-        let config = config(folder.path());
-        assert_eq!((config.broker.id, config.coordinator.id, config.joined.is_some()), (Some(2), Some(3), true));
-        assert_eq!(config.coordinator.peers, ["1@a:9093"], "without its own, which may have moved");
-    }
-
-    #[test]
-    fn numbers_and_roles_that_do_not_fit_are_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        membership().store(folder.path()).unwrap();
-        let read = |overrides: Overrides| {
-            let overrides = Overrides { data_dir: Some(folder.path().to_owned()), ..overrides };
-            format!("{:#}", NodeConfig::read(None, overrides).unwrap_err())
-        };
-        assert!(read(Overrides { broker_id: Some(7), ..Overrides::default() }).contains("as broker 2"));
-        assert!(read(Overrides { coordinator_id: Some(7), ..Overrides::default() }).contains("as coordinator 3"));
-        Membership { coordinator_id: None, ..membership() }.store(folder.path()).unwrap();
-        assert!(read(Overrides::default()).contains("joined without the role coordinator"));
-        std::fs::write(folder.path().join(FILE), "cluster_id = 7").unwrap();
-        assert!(read(Overrides::default()).contains("is damaged"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod groups;
 mod inspect;
 mod log_dirs;
 mod moves;
+mod quorum;
 mod topics;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ pub use configs::{ConfigChange, ConfigEntry, ConfigResource, ConfigSource};
 pub use groups::{GroupDescription, GroupListing, GroupMember};
 pub use log_dirs::LogDir;
 pub use moves::Reassignment;
+pub use quorum::QuorumMember;
 pub use thalweg_wire::{inspect as report, placement};
 pub use topics::{NewTopic, TopicCreated};
 

@@ -61,6 +61,12 @@ impl Connection {
         }
     }
 
+    /// Whether nobody says which brokers to ask.
+    pub fn is_default(&self) -> bool {
+        let target = self.target(variable("THALWEG_BROKERS"), variable("THALWEG_PROFILE"), Profiles::read);
+        target.is_ok_and(|target| target.source == Source::Default)
+    }
+
     /// The order of who is heard: -b, --profile, the two variables, the profile in use, the default.
     fn target(
         &self,

@@ -72,7 +72,7 @@ impl List {
         let describe = |channel| async move {
             AdminClient::new(channel).describe_coordinators(in_time(DescribeCoordinatorsRequest {})).await
         };
-        let answer = self.connect.call(describe).await?;
+        let answer = self.connect.find().await?.call(describe).await?;
         if self.output.format.is_data() {
             let nodes = answer.nodes.iter().map(
                 |node| json!({"id": node.id, "address": node.address, "voter": node.voter, "leader": node.leader, "spare": node.spare}),
@@ -96,7 +96,7 @@ impl Add {
             let request = AddCoordinatorRequest { id, address: address.clone() };
             async move { AdminClient::new(channel).add_coordinator(in_time(request)).await }
         };
-        told(self.connect.call(add).await?.error)?;
+        told(self.connect.find().await?.call(add).await?.error)?;
         output::note(&format!("coordinator {id} at {address} votes"));
         Ok(())
     }
@@ -108,7 +108,7 @@ impl Remove {
         let remove = |channel| async move {
             AdminClient::new(channel).remove_coordinator(in_time(RemoveCoordinatorRequest { id })).await
         };
-        told(self.connect.call(remove).await?.error)?;
+        told(self.connect.find().await?.call(remove).await?.error)?;
         output::note(&format!("coordinator {id} is removed; its id is not used again"));
         Ok(())
     }
@@ -120,7 +120,7 @@ impl Transfer {
         let transfer = |channel| async move {
             AdminClient::new(channel).transfer_leader(in_time(TransferLeaderRequest { to })).await
         };
-        let answer = self.connect.call(transfer).await?;
+        let answer = self.connect.find().await?.call(transfer).await?;
         told(answer.error)?;
         output::note(&format!("coordinator {} leads", answer.leader));
         Ok(())

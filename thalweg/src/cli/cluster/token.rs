@@ -1,5 +1,10 @@
 //! `thalweg cluster token`: what lets new nodes in.
 
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
 use clap::{Args, Subcommand};
 use serde_json::json;
 use thalweg_proto::v1::admin_client::AdminClient;
@@ -8,7 +13,7 @@ use thalweg_proto::v1::{
     CreateTokenRequest, DescribeCoordinatorsRequest, ListTokensRequest, RevokeTokenRequest, TokenInfo,
 };
 
-use crate::cli::coordinators::{Connect, in_time, told};
+use crate::cli::coordinators::{Connect, Coordinators, in_time, told};
 use crate::cli::failure::Failure;
 use crate::cli::output::{Output, Table, note, print_line, print_value};
 
@@ -27,6 +32,9 @@ pub struct Create {
     /// How long it lets nodes in, such as 30m, 12h or 7d; at most 30d
     #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = duration_ms)]
     expires: i64,
+    /// Write it into this file, as a whole, for `thalweg start --token-file`; only this user can read it
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
     #[command(flatten)]
     connect: Connect,
     #[command(flatten)]
@@ -63,36 +71,34 @@ impl Create {
             let request = CreateTokenRequest { ttl_ms: self.expires };
             async move { NodesClient::new(channel).create_token(in_time(request)).await }
         };
-        let answer = self.connect.call(create).await?;
+        let coordinators = self.connect.find().await?;
+        let answer = coordinators.call(create).await?;
         told(answer.error)?;
         if self.output.format.is_data() {
             let value = json!({"token": answer.token, "id": answer.id, "expires_at_ms": answer.expires_at_ms});
             return print_value(self.output.format, &value);
         }
+        let lasting = lasting(self.expires);
+        if let Some(path) = &self.out {
+            write_whole(path, &answer.token)
+                .map_err(|cause| Failure::failed(format!("{}: {cause}", path.display())))?;
+            note(&format!("the token in {} lets machines in for {lasting}", path.display()));
+            return Ok(());
+        }
         // Alone on standard output, for scripts.
         print_line(&answer.token)?;
-        let lasting = lasting(self.expires);
-        let place = self.place().await?;
+        let place = place(&coordinators).await?;
         note(&format!(
             "lets machines in for {lasting}; on each: thalweg start --data-dir DIR --join {place} --token TOKEN"
         ));
         Ok(())
-    }
-
-    /// Where other machines reach the coordinator that leads.
-    async fn place(&self) -> Result<String, Failure> {
-        let describe = |channel| async move {
-            AdminClient::new(channel).describe_coordinators(in_time(DescribeCoordinatorsRequest {})).await
-        };
-        let known = self.connect.call(describe).await?;
-        Ok(known.nodes.into_iter().find(|node| node.leader).map_or_else(|| "HOST".to_owned(), |node| node.address))
     }
 }
 
 impl List {
     async fn run(self) -> Result<(), Failure> {
         let list = |channel| async move { NodesClient::new(channel).list_tokens(in_time(ListTokensRequest {})).await };
-        let answer = self.connect.call(list).await?;
+        let answer = self.connect.find().await?.call(list).await?;
         if self.output.format.is_data() {
             let value = |token: &TokenInfo| {
                 json!({
@@ -122,10 +128,34 @@ impl Revoke {
             let request = RevokeTokenRequest { id: self.id.clone() };
             async move { NodesClient::new(channel).revoke_token(in_time(request)).await }
         };
-        told(self.connect.call(revoke).await?.error)?;
+        told(self.connect.find().await?.call(revoke).await?.error)?;
         note(&format!("token {} lets nobody in any more", self.id));
         Ok(())
     }
+}
+
+/// Whoever waits for the file finds the whole token or none.
+fn write_whole(path: &Path, token: &str) -> io::Result<()> {
+    let mut name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
+    name.push(".next");
+    let next = path.with_file_name(name);
+    // One that is there may be open to others.
+    match fs::remove_file(&next) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&next)?;
+    writeln!(file, "{token}")?;
+    fs::rename(&next, path)
+}
+
+/// Where other machines reach the coordinator that leads.
+async fn place(coordinators: &Coordinators) -> Result<String, Failure> {
+    let describe = |channel| async move {
+        AdminClient::new(channel).describe_coordinators(in_time(DescribeCoordinatorsRequest {})).await
+    };
+    let known = coordinators.call(describe).await?;
+    Ok(known.nodes.into_iter().find(|node| node.leader).map_or_else(|| "HOST".to_owned(), |node| node.address))
 }
 
 /// `30m`, `12h`, `7d`, `90s`.

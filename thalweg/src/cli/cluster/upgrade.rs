@@ -5,7 +5,7 @@ use serde_json::json;
 use thalweg_proto::v1::admin_client::AdminClient;
 use thalweg_proto::v1::{DescribeLevelsRequest, DescribeLevelsResponse, NodeLevels, RaiseLevelRequest};
 
-use crate::cli::coordinators::{Connect, in_time, told};
+use crate::cli::coordinators::{Connect, Coordinators, in_time, told};
 use crate::cli::failure::Failure;
 use crate::cli::output::{Output, Table, note, print_line, print_value};
 
@@ -46,7 +46,7 @@ pub async fn run(command: UpgradeCommand) -> Result<(), Failure> {
 
 impl Status {
     async fn run(self) -> Result<(), Failure> {
-        let known = describe(&self.connect).await?;
+        let known = describe(&self.connect.find().await?).await?;
         if self.output.format.is_data() {
             let nodes: Vec<_> = known.nodes.iter().map(value).collect();
             let value = json!({"level": known.level, "leader_max": leader_max(&known), "nodes": nodes});
@@ -64,7 +64,8 @@ impl Status {
 
 impl Finalize {
     async fn run(self) -> Result<(), Failure> {
-        let before = describe(&self.connect).await?;
+        let coordinators = self.connect.find().await?;
+        let before = describe(&coordinators).await?;
         let level = self.level.unwrap_or_else(|| leader_max(&before));
         if level == before.level {
             note(&format!("the cluster is at level {level} already"));
@@ -74,7 +75,7 @@ impl Finalize {
             let request = RaiseLevelRequest { level, validate_only: self.dry_run };
             async move { AdminClient::new(channel).raise_level(in_time(request)).await }
         };
-        told(self.connect.call(raise).await?.error)?;
+        told(coordinators.call(raise).await?.error)?;
         let from = before.level;
         note(&match self.dry_run {
             true => format!("every node can go from level {from} to {level}"),
@@ -84,10 +85,10 @@ impl Finalize {
     }
 }
 
-async fn describe(connect: &Connect) -> Result<DescribeLevelsResponse, Failure> {
+async fn describe(coordinators: &Coordinators) -> Result<DescribeLevelsResponse, Failure> {
     let describe =
         |channel| async move { AdminClient::new(channel).describe_levels(in_time(DescribeLevelsRequest {})).await };
-    connect.call(describe).await
+    coordinators.call(describe).await
 }
 
 fn leader_max(known: &DescribeLevelsResponse) -> u32 {
