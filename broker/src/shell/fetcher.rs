@@ -206,6 +206,7 @@ impl Fetcher {
         loop {
             let Err(error) = self.work(&mut backoff).await;
             self.disconnect();
+            let was_failing = self.is_failing;
             // A leader may be heard of before its address is.
             if self.is_failing || matches!(error, FetchError::NoAddress) {
                 debug!(leader = %self.leader, %error, "fetching from a leader fails");
@@ -219,8 +220,12 @@ impl Fetcher {
                 unreachable::suspect(&self.services, self.leader);
                 unreachable::report(&self.services, self.leader).await;
             }
-            tokio::time::sleep(backoff).await;
-            backoff = (backoff * 2).min(BACKOFF_MAX);
+            // A leader that is gone refuses the next connection at once; clients ask where it is only milliseconds later.
+            let is_first = self.is_failing && !was_failing;
+            if !is_first {
+                tokio::time::sleep(backoff).await;
+                backoff = (backoff * 2).min(BACKOFF_MAX);
+            }
         }
     }
 
@@ -529,7 +534,7 @@ async fn sleep_until(deadline: Option<Instant>) {
 const FETCH_VERSION: i16 = 18;
 const CLIENT_ID: &str = "thalweg-follower";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-const BACKOFF_FIRST: Duration = Duration::from_millis(10);
+const BACKOFF_FIRST: Duration = Duration::from_millis(1);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
 /// Of a partition that is moved here, at a time.
 const MOVE_BYTES_MAX: i32 = 256 << 10;
