@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use openraft::SnapshotPolicy;
@@ -15,7 +16,7 @@ use thalweg_proto::v1::raft_server::RaftServer;
 use thalweg_proto::v1::registry_server::RegistryServer;
 use thalweg_world::Clock;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
@@ -96,6 +97,7 @@ pub struct Coordinator {
     me: Arc<Identity>,
     members: Members,
     stop: CancellationToken,
+    serving: Option<JoinHandle<()>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -188,7 +190,8 @@ impl Coordinator {
                 () = batching => {}
             }
         };
-        let mut tasks = vec![tokio::spawn(batching), tokio::spawn(leading), tokio::spawn(serving)];
+        let serving = Some(tokio::spawn(serving));
+        let mut tasks = vec![tokio::spawn(batching), tokio::spawn(leading)];
         let (me, raft) = (Arc::clone(&members.me), raft);
         let formation = Formation {
             me: Arc::clone(&me),
@@ -205,7 +208,7 @@ impl Coordinator {
             return Err(CoordinatorError::Raft("it stopped while starting".to_owned()));
         }
         info!(%local_addr, "coordinator serves");
-        Ok(Coordinator { raft, shared, local_addr, metrics, me, members, stop, tasks })
+        Ok(Coordinator { raft, shared, local_addr, metrics, me, members, stop, serving, tasks })
     }
 
     /// Where its gRPC service listens.
@@ -259,16 +262,27 @@ impl Coordinator {
         self.stop.cancel();
         // Subscriptions never end by themselves, and the server waits for what is open.
         self.shared.feed.close();
+        // Others still ask us; Raft calls it an error when it is asked after its end. A call that waits for Raft ends with Raft.
+        if let Some(mut serving) = self.serving.take() {
+            match tokio::time::timeout(CALLS_END_WITHIN, &mut serving).await {
+                Ok(ended) => report_panic(ended),
+                Err(_) => self.tasks.push(serving),
+            }
+        }
         if let Err(cause) = self.raft.shutdown().await {
             error!(%cause, "Raft did not stop cleanly");
         }
         for task in self.tasks.drain(..) {
-            if let Err(cause) = task.await
-                && cause.is_panic()
-            {
-                error!(%cause, "a task of the coordinator had panicked");
-            }
+            report_panic(task.await);
         }
+    }
+}
+
+fn report_panic(ended: Result<(), JoinError>) {
+    if let Err(cause) = ended
+        && cause.is_panic()
+    {
+        error!(%cause, "a task of the coordinator had panicked");
     }
 }
 
@@ -352,6 +366,7 @@ fn raft_config(config: &CoordinatorConfig) -> Result<openraft::Config, Coordinat
     wanted.validate().map_err(|cause| CoordinatorError::Raft(cause.to_string()))
 }
 
+const CALLS_END_WITHIN: Duration = Duration::from_millis(500);
 /// Of calls by machines that are no nodes yet.
 const SMALL_BYTES_MAX: usize = 64 << 10;
 const MESSAGE_BYTES_MAX: usize = 128 << 20;
