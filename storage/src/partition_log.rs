@@ -8,7 +8,7 @@ use thalweg_model::invariant::InvariantId;
 use thalweg_model::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Timestamp, TopicId, TopicPartition, check};
 use thalweg_wire::batch::BatchHeader;
 use thalweg_world::disk::{DiskFile, OpenMode};
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use crate::active::ActiveSegment;
 use crate::config::LogConfig;
@@ -22,12 +22,11 @@ use crate::place::{OFFSET_INDEX, Place, SNAPSHOT, TIME_INDEX};
 use crate::producer_snapshot;
 use crate::producer_state::ProducerState;
 use crate::recovery::{self, Recovered, RecoveryPoint, RecoveryReport};
-use crate::retention::{self, DeleteReason, KeepReason, SegmentAge, Verdict};
 use crate::segment::{Segment, SegmentEnd};
 
 /// The single writer of a partition's files; owned by one thread.
 ///
-/// Appends are in append.rs, the choice of what to delete in retention.rs, opening in recovery.rs.
+/// Appends are in append.rs, cuts at its end in truncation.rs, at its start in pruning.rs, opening in recovery.rs.
 /// Any failed write or sync takes the whole log dir offline (G2): every later change then fails, reads go on.
 #[derive(Debug)]
 pub struct PartitionLog {
@@ -42,24 +41,17 @@ pub struct PartitionLog {
     pub(crate) active: ActiveSegment,
     pub(crate) epochs: LeaderEpochs,
     pub(crate) producers: ProducerState,
-    snapshots: BTreeSet<Offset>,
+    pub(crate) snapshots: BTreeSet<Offset>,
     /// Where the last snapshot stands, in bytes of log written since.
-    bytes_at_snapshot: u64,
+    pub(crate) bytes_at_snapshot: u64,
     /// Files of closed segments that were not synced yet, besides the active `.log`.
-    unsynced: Vec<Arc<dyn DiskFile>>,
+    pub(crate) unsynced: Vec<Arc<dyn DiskFile>>,
     names_unsynced: bool,
     /// A ticket is out.
     flushing: bool,
     /// Goes up when the log is cut: tickets of before say nothing about it any more.
-    generation: u64,
+    pub(crate) generation: u64,
     report: RecoveryReport,
-}
-
-/// A segment that retention removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeletedSegment {
-    pub segment: SegmentAge,
-    pub reason: DeleteReason,
 }
 
 /// What a log knows of a producer (DescribeProducers).
@@ -253,161 +245,6 @@ impl PartitionLog {
         Ok(due)
     }
 
-    /// Removes every batch that reaches to `offset` or beyond, and all that follows from them, as one step (F2).
-    ///
-    /// Returns the new log end, which may lie below `offset` if that is inside a batch. Durable on return.
-    ///
-    /// # Errors
-    /// [`LogError::LogDirOffline`].
-    pub fn truncate_to(&mut self, offset: Offset) -> Result<Offset, LogError> {
-        if offset >= self.active.next_offset {
-            return Ok(self.active.next_offset);
-        }
-        let log_start_offset = self.log_start_offset();
-        if offset < log_start_offset {
-            self.truncate_fully_and_start_at(offset)?;
-            return Ok(offset);
-        }
-        info!(tp = %self.tp, %offset, log_end_offset = %self.active.next_offset, "truncating");
-        let holder = self.segments.partition_point(|segment| segment.base_offset <= offset) - 1;
-        let segment = Arc::clone(&self.segments[holder]);
-        let end = segment.end();
-        let (position, new_end) = match self.change(|_| segment.find(offset, end))? {
-            Some(found) => (found.position, found.header.base_offset),
-            None => (u64::from(end.size), end.next_offset.min(offset)),
-        };
-        if new_end < log_start_offset {
-            // The cut takes the batch that the log's start lies in: nothing readable is left.
-            self.truncate_fully_and_start_at(log_start_offset)?;
-            return Ok(log_start_offset);
-        }
-        self.change(|log| {
-            log.lower(new_end)?;
-            // Derived files first, then the data from its end: each step leaves a log that recovery can read.
-            if log.epochs.truncate_from_end(new_end) {
-                log.epochs.write(&*log.place.disk, &log.place.dir.join(leader_epochs::FILE_NAME))?;
-            }
-            for later in log.segments[holder + 1..].iter().rev() {
-                recovery::remove_segment(&log.place, later.base_offset)?;
-            }
-            let file = segment.log()?;
-            file.set_len(position)?;
-            // Before anything is appended: else a crash could keep the new bytes and the old ones behind them.
-            file.sync_data()?;
-            log.remove_snapshots(|snapshot| snapshot > new_end)?;
-            log.place.sync_dir()?;
-            Ok(new_end)
-        })
-        .and_then(|new_end| self.reload(new_end, log_start_offset).map(|()| new_end))
-    }
-
-    /// Empties the log and lets it begin at `offset` (F5). Durable on return.
-    ///
-    /// # Errors
-    /// [`LogError::LogDirOffline`].
-    pub fn truncate_fully_and_start_at(&mut self, offset: Offset) -> Result<(), LogError> {
-        info!(tp = %self.tp, %offset, log_end_offset = %self.active.next_offset, "emptying the log");
-        self.change(|log| {
-            log.lower(Offset::ZERO)?;
-            log.epochs = LeaderEpochs::default();
-            log.place.remove_named(leader_epochs::FILE_NAME)?;
-            log.remove_snapshots(|_| true)?;
-            for segment in log.segments.iter().rev() {
-                recovery::remove_segment(&log.place, segment.base_offset)?;
-            }
-            Ok(())
-        })?;
-        self.reload(offset, offset)
-    }
-
-    /// Raises the log's start (delete-records, or a leader's start); records below can no longer be read.
-    ///
-    /// The caller keeps to its high watermark (G9), and writes the log starts' checkpoint before it
-    /// answers. Returns the start, which never falls.
-    ///
-    /// # Errors
-    /// [`LogError::OutOfRange`]: beyond the log's end.
-    pub fn advance_log_start(&mut self, offset: Offset) -> Result<Offset, LogError> {
-        let (log_start_offset, log_end_offset) = (self.log_start_offset(), self.log_end_offset());
-        if offset > log_end_offset {
-            return Err(LogError::OutOfRange { offset, log_start_offset, log_end_offset });
-        }
-        if offset > log_start_offset {
-            self.view.publish_log_start(offset);
-            self.producers.advance_log_start(offset);
-            self.view.publish_first_unstable(self.producers.first_unstable_offset());
-            self.start_epochs_at(offset)?;
-        }
-        Ok(self.log_start_offset())
-    }
-
-    /// Deletes the segments that are too old, too many, or below the log's start; none above `high_watermark` (G9).
-    ///
-    /// An active segment that must go is closed first, so a silent topic empties too. Readers that hold
-    /// a slice keep it.
-    ///
-    /// # Errors
-    /// [`LogError::LogDirOffline`].
-    pub fn apply_retention(&mut self, now: Timestamp, high_watermark: Offset) -> Result<Vec<DeletedSegment>, LogError> {
-        let (gone, kept) = self.decide_retention(now, high_watermark)?;
-        if gone.is_empty() {
-            debug!(tp = %self.tp, ?kept, "retention keeps every segment");
-            return Ok(Vec::new());
-        }
-        if gone.len() == self.segments.len() {
-            self.roll(now).map_err(|_| LogError::LogDirOffline)?;
-        }
-        let count = gone.len();
-        for (segment, reason) in &gone {
-            info!(tp = %self.tp, base_offset = %segment.base_offset, %reason, "deleting a segment");
-        }
-        let removed: Vec<Arc<Segment>> = self.segments.drain(..count).collect();
-        let first_base = self.segments[0].base_offset;
-        self.view.publish_log_start(self.log_start_offset().max(first_base));
-        self.view.publish_segments(self.segments.clone());
-        self.producers.advance_log_start(first_base);
-        self.change(|log| {
-            // Oldest first, each durable before the next: no crash leaves a hole.
-            for segment in &removed {
-                recovery::remove_segment(&log.place, segment.base_offset)?;
-            }
-            log.remove_snapshots(|snapshot| snapshot < first_base)
-        })?;
-        self.start_epochs_at(self.log_start_offset())?;
-        let deleted = gone.into_iter().map(|(segment, reason)| DeletedSegment { segment, reason });
-        Ok(deleted.collect())
-    }
-
-    /// Why the oldest segment is still there; `None` if it is not to stay.
-    ///
-    /// # Errors
-    /// [`LogError::LogDirOffline`] if the disk cannot be asked.
-    pub fn why_kept(&self, now: Timestamp, high_watermark: Offset) -> Result<Option<KeepReason>, LogError> {
-        let (gone, kept) = self.decide_retention(now, high_watermark)?;
-        Ok(kept.filter(|_| gone.is_empty()))
-    }
-
-    /// Every segment with what becomes of it, oldest first; the last is the active one.
-    ///
-    /// # Errors
-    /// As [`PartitionLog::why_kept`].
-    pub fn explain_retention(
-        &self,
-        now: Timestamp,
-        high_watermark: Offset,
-    ) -> Result<Vec<(SegmentAge, Verdict)>, LogError> {
-        let mut ages = Vec::with_capacity(self.segments.len());
-        for segment in &self.segments {
-            let newest = newest_of(segment).map_err(|cause| {
-                self.dir.fail("looking at a segment's age", &cause);
-                LogError::LogDirOffline
-            })?;
-            ages.push(SegmentAge { newest, ..extent_of(segment) });
-        }
-        let verdicts = retention::explain(&ages, now, high_watermark, self.log_start_offset(), &self.config);
-        Ok(ages.into_iter().zip(verdicts).collect())
-    }
-
     /// Readies the log for a recovery checkpoint: bounds what a restart would have to replay for producers.
     ///
     /// To be called before [`crate::LogDir::write_checkpoints`]. Makes indexes again that a reader found wrong.
@@ -501,7 +338,7 @@ impl PartitionLog {
         self.remove_snapshots(|snapshot| extra.contains(&snapshot))
     }
 
-    fn remove_snapshots(&mut self, gone: impl Fn(Offset) -> bool) -> io::Result<()> {
+    pub(crate) fn remove_snapshots(&mut self, gone: impl Fn(Offset) -> bool) -> io::Result<()> {
         for offset in self.snapshots.iter().copied().filter(|offset| gone(*offset)).collect::<Vec<_>>() {
             self.place.remove(offset, SNAPSHOT)?;
             self.snapshots.remove(&offset);
@@ -537,75 +374,8 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Makes sure that no checkpoint promises more than `end`, before the log is cut there.
-    fn lower(&mut self, end: Offset) -> io::Result<()> {
-        self.generation += 1;
-        if self.flushed_offset() > end {
-            self.view.publish_flushed(end);
-        }
-        self.dir.lower_recovery_point(&self.tp, end)
-    }
-
-    /// Opens the log anew after a cut: everything derived is derived again.
-    fn reload(&mut self, log_end_offset: Offset, log_start_offset: Offset) -> Result<(), LogError> {
-        let point = RecoveryPoint::Known(log_end_offset);
-        let recovered = recovery::recover(&self.place, &self.dir, &self.config, point, log_start_offset);
-        let recovered = match recovered {
-            Ok(recovered) => recovered,
-            Err(error) => {
-                self.dir.fail("opening a truncated log", &io::Error::other(error.to_string()));
-                return Err(LogError::Open(error));
-            }
-        };
-        let Recovered { segments, builder, epochs, producers, snapshots, log_start_offset, .. } = recovered;
-        self.change(|log| {
-            log.active = active_of(&segments, builder, &log.config)?;
-            Ok(())
-        })?;
-        (self.segments, self.epochs, self.producers, self.snapshots) = (segments, epochs, producers, snapshots);
-        self.bytes_at_snapshot = 0;
-        self.unsynced.clear();
-        check!(InvariantId::Log3, self.active.next_offset == log_end_offset, "the log was cut elsewhere");
-        self.view.publish_segments(self.segments.clone());
-        self.view.publish_epochs(&self.epochs);
-        self.view.publish_log_start(log_start_offset);
-        self.view.publish_flushed(log_end_offset);
-        self.view.publish_first_unstable(self.producers.first_unstable_offset());
-        Ok(())
-    }
-
-    fn start_epochs_at(&mut self, log_start_offset: Offset) -> Result<(), LogError> {
-        if self.epochs.truncate_from_start(log_start_offset) {
-            self.view.publish_epochs(&self.epochs);
-            let path = self.place.dir.join(leader_epochs::FILE_NAME);
-            self.change(|log| log.epochs.write(&*log.place.disk, &path))?;
-        }
-        Ok(())
-    }
-
-    #[expect(clippy::type_complexity, reason = "the answer of retention::decide")]
-    fn decide_retention(
-        &self,
-        now: Timestamp,
-        high_watermark: Offset,
-    ) -> Result<(Vec<(SegmentAge, DeleteReason)>, Option<KeepReason>), LogError> {
-        let mut ages: Vec<SegmentAge> = self.segments.iter().map(|segment| extent_of(segment)).collect();
-        // A segment's age costs a look at its files: only as far as it matters.
-        for (number, segment) in self.segments.iter().enumerate() {
-            ages[number].newest = newest_of(segment).map_err(|cause| {
-                self.dir.fail("looking at a segment's age", &cause);
-                LogError::LogDirOffline
-            })?;
-            let decided = retention::decide(&ages, now, high_watermark, self.log_start_offset(), &self.config);
-            if decided.0.len() <= number {
-                return Ok(decided);
-            }
-        }
-        Ok(retention::decide(&ages, now, high_watermark, self.log_start_offset(), &self.config))
-    }
-
     /// Runs a change of files; an error takes the log dir offline, and an offline one is not changed.
-    fn change<T>(&mut self, change: impl FnOnce(&mut PartitionLog) -> io::Result<T>) -> Result<T, LogError> {
+    pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut PartitionLog) -> io::Result<T>) -> Result<T, LogError> {
         if self.dir.is_offline() {
             return Err(LogError::LogDirOffline);
         }
@@ -623,26 +393,15 @@ impl Drop for PartitionLog {
     }
 }
 
-fn active_of(segments: &[Arc<Segment>], builder: IndexBuilder, config: &LogConfig) -> io::Result<ActiveSegment> {
+pub(crate) fn active_of(
+    segments: &[Arc<Segment>],
+    builder: IndexBuilder,
+    config: &LogConfig,
+) -> io::Result<ActiveSegment> {
     let segment = segments.last().ok_or(io::ErrorKind::NotFound)?;
     // The wall clock at the first append is gone; the first batch's own time is what Kafka takes.
     let began = segment.find(segment.base_offset, segment.end())?.map(|found| found.header.max_timestamp);
     ActiveSegment::new(Arc::clone(segment), builder, began, config)
-}
-
-fn extent_of(segment: &Segment) -> SegmentAge {
-    let end = segment.end();
-    let (base_offset, next_offset) = (segment.base_offset, end.next_offset);
-    SegmentAge { base_offset, next_offset, size_bytes: u64::from(end.size), newest: None }
-}
-
-fn newest_of(segment: &Segment) -> io::Result<Option<Timestamp>> {
-    let largest = segment.max_timestamp(segment.end())?.filter(|timestamp| *timestamp >= Timestamp(0));
-    let written = segment.log()?.modified()?;
-    Ok(match (largest, written) {
-        (Some(largest), Some(written)) => Some(largest.min(written)),
-        (largest, written) => largest.or(written),
-    })
 }
 
 /// Producers are replayed from at most about this many bytes of log before a checkpoint.

@@ -5,6 +5,7 @@
 //! or a partition that has just been made, waits for nobody.
 
 mod entries;
+mod link;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -24,6 +25,8 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use self::entries::Entries;
+use self::link::Event;
+pub use self::link::{AnswerDuty, FetchLink, Next};
 use super::endpoints;
 use super::owner::{Copied, Owner};
 use super::partitions::Partition;
@@ -39,39 +42,6 @@ pub struct Fetchers {
     tasks: TaskTracker,
     stop: CancellationToken,
     links: HashMap<NodeId, FetchLink>,
-}
-
-/// The way from owners of logs to a fetcher.
-#[derive(Clone, Debug)]
-pub struct FetchLink(mpsc::UnboundedSender<Event>);
-
-/// What is asked after an answer was carried out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    Ask(FetchId, FetchPosition),
-    /// What is asked already.
-    Stands,
-    /// Nothing for a while.
-    Later,
-    /// Nothing any more.
-    Gone,
-}
-
-/// The duty to say what is asked next. Dropped without a word: nothing.
-#[derive(Debug)]
-pub struct AnswerDuty {
-    link: FetchLink,
-    number: u64,
-    id: FetchId,
-    is_done: bool,
-}
-
-/// At most a few per partition, which bounds the queue.
-#[derive(Debug)]
-enum Event {
-    Ask(Arc<Partition>, FetchId, FetchPosition),
-    Forget(u64),
-    Done(u64, Next),
 }
 
 struct Fetcher {
@@ -138,42 +108,6 @@ impl Fetchers {
             link
         };
         self.links.entry(leader).or_insert_with(start).clone()
-    }
-}
-
-impl FetchLink {
-    /// The partition is to be fetched from this position; the same id again: it reports more.
-    pub fn ask(&self, partition: &Arc<Partition>, id: FetchId, position: FetchPosition) {
-        self.send(Event::Ask(Arc::clone(partition), id, position));
-    }
-
-    pub fn forget(&self, partition: &Partition) {
-        self.send(Event::Forget(partition.number));
-    }
-
-    fn send(&self, event: Event) {
-        // Fails only when the broker goes down.
-        let _ = self.0.send(event);
-    }
-}
-
-impl AnswerDuty {
-    /// The fetch that is answered.
-    pub fn id(&self) -> FetchId {
-        self.id
-    }
-
-    pub fn done(mut self, next: Next) {
-        self.is_done = true;
-        self.link.send(Event::Done(self.number, next));
-    }
-}
-
-impl Drop for AnswerDuty {
-    fn drop(&mut self) {
-        if !self.is_done {
-            self.link.send(Event::Done(self.number, Next::Gone));
-        }
     }
 }
 
