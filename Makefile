@@ -18,6 +18,8 @@ EXPORT_RECORDS ?= 50000
 CHAOS_RECORDS ?= 200000
 POWER_CUTS ?= 5
 ROLLING_ROUNDS ?= 2
+# A workspace of its own.
+PEER_LOAD := benches/peers/load/Cargo.toml
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Asked anew for each recipe: on a fresh machine the compiler, which the folder is named by, comes with `packages`.
 export ROCKSDB_LIB_DIR = $(shell deploy/rocksdb/build --where)
@@ -75,11 +77,14 @@ compat-full: test-packages release
 
 verify: rocksdb
 	cargo fmt --all --check
+	cargo fmt --manifest-path $(PEER_LOAD) --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --locked --manifest-path $(PEER_LOAD) --all-targets -- -D warnings
 	cargo run -q -p thalweg-tidy
 
 fix: rocksdb
 	cargo fmt --all
+	cargo fmt --manifest-path $(PEER_LOAD)
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 
 chaos: test-packages release

@@ -43,7 +43,8 @@ pub async fn consume(load: &Load) -> Result<Clock> {
     let context = context(load).await?;
     let stream = context.get_stream(STREAM).await?;
     let clock = Clock::start();
-    let consumer = stream.create_consumer(pull::Config { ack_policy: AckPolicy::None, ..pull::Config::default() }).await?;
+    let consumer =
+        stream.create_consumer(pull::Config { ack_policy: AckPolicy::None, ..pull::Config::default() }).await?;
     let mut messages = consumer.stream().max_messages_per_batch(load.window).messages().await?;
     for _ in 0..load.message_count {
         let message = messages.next().await.context("the stream ended too early")??;
