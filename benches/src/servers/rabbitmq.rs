@@ -16,6 +16,8 @@ pub struct RabbitMq {
     node: Spawned,
     pub address: SocketAddr,
     beam: Process,
+    /// Erlang's port mapper, which RabbitMQ would start as a daemon that stays.
+    _mapper: Spawned,
 }
 
 impl RabbitMq {
@@ -23,6 +25,10 @@ impl RabbitMq {
         fs::create_dir_all(folder)?;
         let addresses = free_addresses(3)?;
         let (address, distribution, mapper) = (addresses[0], addresses[1], addresses[2]);
+        let mut epmd = Command::new("epmd");
+        epmd.args(["-port", &mapper.port().to_string(), "-address", "127.0.0.1"]);
+        let mut epmd = Spawned::start(epmd, &folder.join("epmd"))?;
+        epmd.await_ready(|| listens(mapper))?;
         let config = folder.join("rabbitmq.conf");
         // The default alarm at 40 % of the memory stays; its log of each connection goes.
         fs::write(&config, format!("listeners.tcp.1 = {address}\nlog.console = false\n"))?;
@@ -40,7 +46,7 @@ impl RabbitMq {
         let mut node = Spawned::start(command, &folder.join("output"))?;
         node.await_ready(|| listens(address))?;
         let pid = fs::read_to_string(folder.join("pid")).context("RabbitMQ wrote no pid file")?;
-        Ok(RabbitMq { node, address, beam: Process { pid: pid.trim().parse()? } })
+        Ok(RabbitMq { node, address, beam: Process { pid: pid.trim().parse()? }, _mapper: epmd })
     }
 
     pub fn processes(&self) -> Processes {

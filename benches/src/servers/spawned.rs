@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,20 +13,34 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::process::Process;
 
 /// A child whose output goes to a log file. Dropping it kills it; [`Spawned::stop`] ends it cleanly.
+///
+/// It leads a process group of its own, whose members all end with this program, however that ends.
 #[derive(Debug)]
 pub struct Spawned {
     child: Child,
     log: PathBuf,
     began: Instant,
+    _guard: Guard,
 }
+
+/// A shell that waits for the end of its input, which comes with ours, and then kills a process group.
+#[derive(Debug)]
+struct Guard(Child);
 
 impl Spawned {
     pub fn start(mut command: Command, log: &Path) -> Result<Spawned> {
         let output = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
         let began = Instant::now();
-        let child = command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
-        Ok(Spawned { child, log: log.to_owned(), began })
+        let mut child = command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
+        match Guard::of_group(child.id()) {
+            Ok(guard) => Ok(Spawned { child, log: log.to_owned(), began, _guard: guard }),
+            Err(error) => {
+                child.kill()?;
+                child.wait()?;
+                Err(error)
+            }
+        }
     }
 
     pub fn process(&self) -> Process {
@@ -83,6 +98,23 @@ impl Spawned {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         text.lines().rev().take(10).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Guard {
+    fn of_group(group: u32) -> Result<Guard> {
+        let mut command = Command::new("sh");
+        // In a group of its own: a signal from the terminal that ends us must not end it first.
+        command.args(["-c", "read -r _; kill -KILL -- -$0 2>/dev/null", &group.to_string()]).process_group(0);
+        let guard = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        Ok(Guard(guard.context("cannot start a shell that looks after a server")?))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // Closes its input first. Fails only for one that has ended already.
+        let _ = self.0.wait();
     }
 }
 
