@@ -70,6 +70,15 @@ impl LeaderEpochs {
         true
     }
 
+    /// Whether it says something of every offset from `start` on; an empty list, that none of the records has an epoch.
+    ///
+    /// Not so after a crash between the two files that a log's start is in: the list has moved up, the start has not. The epochs
+    /// in between would pass for ones that end where the list begins, and what a deposed leader wrote there for what was
+    /// committed.
+    pub fn reaches(&self, start: Offset) -> bool {
+        self.entries.first().is_none_or(|first| first.start_offset <= start)
+    }
+
     /// Gives back the room that growing left over: the list stays in memory as long as its log is open.
     pub(crate) fn shrink(&mut self) {
         self.entries.shrink_to_fit();

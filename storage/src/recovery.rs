@@ -264,7 +264,8 @@ impl Recovery<'_> {
             let known = |entry: &EpochEntry| epochs.epoch_for(entry.start_offset) == Some(entry.epoch);
             starts().filter(|entry| entry.epoch >= LeaderEpoch(0)).all(known)
         };
-        let (mut epochs, mut changed) = match stored.filter(agrees) {
+        let is_whole = |epochs: &LeaderEpochs| epochs.reaches(log_start_offset) && agrees(epochs);
+        let (mut epochs, mut changed) = match stored.filter(is_whole) {
             Some(epochs) => (epochs, false),
             None => (self.epochs_of_log(segments, scanned).map_err(|error| self.io(error))?, true),
         };

@@ -492,6 +492,33 @@ fn an_epoch_without_records_is_forgotten_durably() {
     assert_eq!(log.latest_epoch(), Some(LeaderEpoch(0)));
 }
 
+/// Goal: a log whose start falls back with a crash knows the epochs of what comes back. Method: segments of two epochs, all but
+/// the last of which no recovery scans; the start moves into the second epoch, and its checkpoint is not written.
+#[test]
+fn a_start_that_falls_back_brings_the_epochs_below_it_back() {
+    let (disk, dir, mut log) = new_log(small_config());
+    for i in 0..60 {
+        let epoch = LeaderEpoch(i32::from(i >= 20));
+        log.append(&mut batch(i, 1), Timestamp(1), epoch, AppendOrigin::Client).unwrap();
+    }
+    flush(&mut log);
+    log.prepare_checkpoint().unwrap();
+    dir.write_checkpoints().unwrap();
+    log.advance_log_start(Offset(40)).unwrap();
+    assert_eq!(
+        log.view().epoch_end_offset(LeaderEpoch(0)),
+        Some((LeaderEpoch(0), Offset(40))),
+        "what is below is gone"
+    );
+    let after = disk.crash(&mut |_| Survival::Lost);
+    drop((log, dir));
+    let dir = open_dir(&after).unwrap();
+    let log = open_log(&dir, small_config()).unwrap();
+    assert_eq!(log.log_start_offset(), Offset(0));
+    assert_eq!(log.view().epoch_end_offset(LeaderEpoch(0)), Some((LeaderEpoch(0), Offset(20))));
+    assert_eq!(log.view().epoch_end_offset(LeaderEpoch(1)), Some((LeaderEpoch(1), Offset(60))));
+}
+
 #[test]
 fn the_broker_stamps_records_where_the_topic_says_so() {
     let timestamp_type = thalweg_model::topic_config::TimestampType::LogAppendTime;

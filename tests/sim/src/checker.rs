@@ -178,7 +178,18 @@ impl Checker {
             (_, None) => true,
         };
         if !is_same {
-            let what = format!("exposes below {high_watermark} what differs from what was committed below {known}");
+            let held = log.base()..log.end();
+            let mine = (held.start.0..known).map(|offset| (offset, log.record(Offset(offset))));
+            let differs = |(offset, record): &(i64, Option<&SimRecord>)| {
+                let committed = usize::try_from(*offset).ok().and_then(|at| watched.commit.get(at));
+                record.map(|record| record.chain) != committed.map(|record| record.chain)
+            };
+            let first = mine.clone().find(differs);
+            let was = first.and_then(|(offset, _)| watched.commit.get(usize::try_from(offset).ok()?));
+            let what = format!(
+                "exposes below {high_watermark} what differs from what was committed below {known}; it holds {held:?}, \
+                 first other record {first:?}, committed was {was:?}"
+            );
             self.fail(1, format!("partition {partition}, broker {}: {what}", broker + 1));
             return false;
         }

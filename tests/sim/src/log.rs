@@ -55,6 +55,11 @@ impl SimLog {
         Offset(self.start)
     }
 
+    /// Of the first record that is kept; below [`SimLog::start`] they are hidden.
+    pub fn base(&self) -> Offset {
+        Offset(self.base)
+    }
+
     pub fn end(&self) -> Offset {
         Offset(self.base + self.records.len() as i64)
     }
@@ -246,12 +251,25 @@ impl SimLog {
         let end = self.end();
         // The start moves durably only with the checkpoint.
         self.start = self.start_kept.min(end.0);
+        if !self.epochs.reaches(self.start()) {
+            self.epochs = self.epochs_of_records();
+        }
         self.epochs.truncate_from_end(end);
         self.checkpoint = self.checkpoint.clamp(self.start, end.0);
         if !thalweg_model::mutant!("recovery-sync") {
             self.flushed = end.0;
         }
         self.generation += 1;
+    }
+
+    /// What the records themselves tell, from the start on.
+    fn epochs_of_records(&self) -> LeaderEpochs {
+        let mut epochs = LeaderEpochs::default();
+        for (record, offset) in self.records.iter().zip(self.base..) {
+            epochs.assign(record.epoch, Offset(offset));
+        }
+        epochs.truncate_from_start(self.start());
+        epochs
     }
 
     /// What stands for the whole log below `offset`; `None` if that is not here or there is nothing below.
