@@ -432,7 +432,7 @@ fn a_registration_settles_what_the_disks_may_have_lost() {
         (with_dir(rebooted.clone(), same(epoch, false, false)), true, false),
         (with_dir(rebooted, same(epoch - 1, true, false)), true, false),
         (with_dir(registration(1, 2), same(epoch, true, true)), true, false),
-        (with_dir(registration(1, 2), other), false, false),
+        (RegisterBrokerRequest { metadata_index: epoch as u64, ..with_dir(registration(1, 2), other) }, false, false),
     ];
     for (request, flushed, replicated) in cases {
         let mut cluster = Cluster::new(2);
@@ -494,6 +494,8 @@ fn a_sole_replica_on_a_lossy_disk_leads_again_but_not_on_a_wiped_one() {
     };
     for (request, leader) in [(lossy, 1), (wiped, -1)] {
         let mut cluster = Cluster::new(1);
+        let metadata_index = cluster.state().broker(NodeId(1)).unwrap().epoch as u64;
+        let request = RegisterBrokerRequest { metadata_index, ..request };
         cluster.create_one(configured("t", 1, &[("durability", "replicated")]));
         let (outcome, _) = cluster.apply(register(request));
         cluster.unfence(&registered(outcome));
@@ -535,13 +537,47 @@ fn a_replaced_disk_counts_its_lives_anew_and_is_taken_for_empty() {
         cluster.unfence(&first);
         cluster.create_one(configured("t", 3, &[("min.insync.replicas", "3")]));
         let log_dirs = vec![LogDir { dir_id: vec![77; 16].into(), ..LogDir::default() }];
-        let replaced = RegisterBrokerRequest { log_dirs, ..registration(1, 1) };
+        let metadata_index = first.broker_epoch as u64;
+        let replaced = RegisterBrokerRequest { log_dirs, metadata_index, ..registration(1, 1) };
         let answer = registered(cluster.apply(register(replaced.clone())).0);
         assert!(answer.broker_epoch > first.broker_epoch, "{answer:?}");
         let partition = cluster.partition("t", 0);
         assert_eq!((partition.isr, partition.elr, partition.lost), (vec![2, 3], vec![], vec![1]));
         let again = registered(cluster.apply(register(replaced)).0);
         assert_eq!(again.broker_epoch, answer.broker_epoch, "asked again by the same storage");
+    }
+}
+
+/// Goal: a call that a disk made before it was replaced takes nobody's place. Method: a new disk is told whose place it takes, and
+/// asks again; then the old disk's calls come once more. Level 4 takes whoever comes.
+#[test]
+fn a_late_call_of_a_disk_that_was_replaced_changes_nothing() {
+    for level in [4, 5] {
+        let mut cluster = Cluster::at_level(level, 2);
+        cluster.create_one(configured("t", 2, &[("min.insync.replicas", "2")]));
+        let epoch = cluster.state().broker(NodeId(1)).unwrap().epoch;
+        let log_dirs = vec![LogDir { dir_id: vec![77; 16].into(), ..LogDir::default() }];
+        let fresh = RegisterBrokerRequest { log_dirs, ..registration(1, 1) };
+        let answer = registered(cluster.apply(register(fresh.clone())).0);
+        if level == 4 {
+            assert_eq!(told(answer.error).0, 0);
+            continue;
+        }
+        assert_eq!((answer.broker_id, answer.index), (-1, epoch as u64));
+        assert_eq!(told(answer.error).0, 77);
+        assert!(cluster.partition("t", 0).lost.is_empty());
+        let aware = RegisterBrokerRequest { metadata_index: answer.index, ..fresh };
+        let taken = registered(cluster.apply(register(aware.clone())).0);
+        assert_eq!(told(taken.error.clone()).0, 0);
+        assert_eq!(cluster.partition("t", 0).lost, [1]);
+        let before = cluster.state().clone();
+        let known_then = RegisterBrokerRequest { metadata_index: epoch as u64, ..registration(1, 1) };
+        for late in [registration(1, 1), known_then, RegisterBrokerRequest { incarnation: 9, ..registration(1, 1) }] {
+            let answer = registered(cluster.apply(register(late)).0);
+            assert_eq!((told(answer.error).0, answer.index), (77, taken.broker_epoch as u64));
+        }
+        assert_eq!(*cluster.state(), before);
+        assert_eq!(registered(cluster.apply(register(aware)).0).broker_epoch, taken.broker_epoch);
     }
 }
 

@@ -10,7 +10,7 @@ pub mod v1 {
 
 /// The levels of the feature `thalweg.version` that this program can work at (REPLICATION R4). A new one comes with whatever is
 /// added to commands or records; none was given up yet.
-pub const LEVELS: RangeInclusive<u32> = 1..=4;
+pub const LEVELS: RangeInclusive<u32> = 1..=5;
 
 impl v1::Levels {
     /// Those of this program.

@@ -136,9 +136,10 @@ impl Life {
         let mut backoff = BACKOFF_FIRST;
         let patience = DUPLICATE_SESSIONS * self.services.config.properties.millis("broker.session.timeout.ms");
         let mut duplicate_since = None;
+        let mut wanted = registrar.request.clone();
         loop {
             let result = self.services.coordinators.call(CALL_PATIENCE, |channel| {
-                let request = registrar.request.clone();
+                let request = wanted.clone();
                 async move { in_time(CALL_TIMEOUT, RegistryClient::new(channel).register_broker(request)).await }
             });
             match result.await {
@@ -169,6 +170,10 @@ impl Life {
                                 }
                                 Some(_) => {}
                             },
+                            // Our directories are new to the cluster: now we know whose place we take.
+                            ErrorCode::StaleBrokerEpoch => {
+                                wanted.metadata_index = wanted.metadata_index.max(answer.index)
+                            }
                             code => warn!(%code, reason, "registration refused, trying again"),
                         }
                     }

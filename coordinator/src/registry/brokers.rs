@@ -59,6 +59,12 @@ pub fn register(state: &State, context: &Context, request: &RegisterBrokerReques
             return (accepted(state, stored), Vec::new());
         }
     }
+    if let Some(stored) =
+        stored.filter(|stored| level >= features::LEVEL_OF_REPLACEMENTS && !is_same_storage(stored, request))
+        && let Some(refused) = unaware(stored, context, request)
+    {
+        return (Outcome::Registered(refused), Vec::new());
+    }
     let disks = stored.map_or(Disks::Safe, |stored| classify(stored, request));
     // An index may carry two lives of one broker; each still gets an epoch of its own.
     let epoch = (context.index as i64).max(stored.map_or(0, |stored| stored.epoch.saturating_add(1)));
@@ -84,6 +90,33 @@ pub fn register(state: &State, context: &Context, request: &RegisterBrokerReques
     let mut records = vec![broker_record(broker)];
     records.extend(take_out(state, context, id, disks));
     (outcome, records)
+}
+
+/// Refuses directories that would take the place of others and do not know whose place that is now: numbers of lives tell
+/// nothing between them, and this may be a call that a disk made before it was replaced. It would be taken for an empty disk, and
+/// what lies on the present one would not be counted on any more. Whoever is alive learns the epoch from the answer, and asks again.
+fn unaware(
+    stored: &BrokerRecord,
+    context: &Context,
+    request: &RegisterBrokerRequest,
+) -> Option<RegisterBrokerResponse> {
+    // Several lives in one entry have epochs beyond it.
+    let known = context.index.min(u64::try_from(stored.epoch).unwrap_or(0));
+    if request.metadata_index >= known || mutant!("replacement-is-aware") {
+        return None;
+    }
+    let message = format!(
+        "broker {} has registered with other directories, at epoch {}; to take their place, ask again with this knowledge",
+        stored.id, stored.epoch
+    );
+    let refused = error(ErrorCode::StaleBrokerEpoch, message);
+    Some(RegisterBrokerResponse {
+        error: Some(refused),
+        broker_id: -1,
+        broker_epoch: -1,
+        index: known,
+        ..Default::default()
+    })
 }
 
 /// The lease of this life ran out: it leaves every ISR and leads nothing (B5). Always safe.

@@ -17,7 +17,8 @@ pub const LEVEL: u32 = *thalweg_proto::LEVELS.end();
 
 /// The level at which a command became part of the language. Level 2 also gave registrations what tells copies of a directory
 /// from the directory (`process_id`, `last_broker_epoch`, `metadata_index`); level 3 gave moves and plans; level 4 keeps which
-/// levels a broker can do with its registration, never gives a broker's number twice, and gave tokens and coordinators to spare.
+/// levels a broker can do with its registration, never gives a broker's number twice, and gave tokens and coordinators to spare;
+/// level 5 tells a replaced disk that comes back from a call that it made long ago.
 pub fn level_of(kind: &Kind) -> u32 {
     match kind {
         Kind::InitCluster(_) => 0,
@@ -161,3 +162,5 @@ pub const LEVEL_OF_LEVELS: u32 = 4;
 pub const LEVEL_OF_CLUSTER_KEYS: u32 = 4;
 /// At which numbers of nodes are given by the registries, never twice.
 pub const LEVEL_OF_NODE_IDS: u32 = 4;
+/// At which other directories take a broker's place only if they know whose place that is.
+pub const LEVEL_OF_REPLACEMENTS: u32 = 5;

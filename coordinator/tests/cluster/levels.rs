@@ -8,6 +8,8 @@ use crate::nodes::{Nodes, within};
 /// What a version before the present one says of itself.
 const EARLIER: Levels = Levels { min: 1, max: 3 };
 
+const LEVEL: u32 = *thalweg_proto::LEVELS.end();
+
 async fn raise(nodes: &Nodes, level: u32) -> (i32, String, u32) {
     let raise = |channel| async move {
         AdminClient::new(channel).raise_level(RaiseLevelRequest { level, validate_only: false }).await
@@ -32,11 +34,11 @@ async fn an_old_node_comes_back_until_the_level_is_raised_and_never_after() {
     assert_eq!(described(&nodes).await.level, 3, "as high as every founder can do");
     nodes.join_broker(1).await;
 
-    let (code, message, level) = raise(&nodes, 4).await;
+    let (code, message, level) = raise(&nodes, LEVEL).await;
     assert_eq!((code, level), (95, 3), "{message}");
     assert!(message.contains("coordinator 2") && message.contains("newer version"), "{message}");
-    let (code, message, _) = raise(&nodes, 5).await;
-    assert!(code == 95 && message.contains("1 to 4"), "{message}");
+    let (code, message, _) = raise(&nodes, LEVEL + 1).await;
+    assert!(code == 95 && message.contains(&format!("1 to {LEVEL}")), "{message}");
     let (code, message, _) = raise(&nodes, 2).await;
     assert!(code == 95 && message.contains("never lowered"), "{message}");
     assert_eq!(raise(&nodes, 0).await.2, 3, "whatever all can do is done already");
@@ -50,22 +52,22 @@ async fn an_old_node_comes_back_until_the_level_is_raised_and_never_after() {
         nodes.wait_until_equal(2, nodes.leader().await).await;
     }
     nodes.kill(2);
-    let (code, message, _) = raise(&nodes, 4).await;
+    let (code, message, _) = raise(&nodes, LEVEL).await;
     assert!(code == 95 && message.contains("coordinator 2") && message.contains("does not answer"), "{message}");
     nodes.start(2).await;
     within("coordinator 2", async {
-        while raise(&nodes, 4).await.0 != 0 {
+        while raise(&nodes, LEVEL).await.0 != 0 {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     })
     .await;
-    assert_eq!(described(&nodes).await.level, 4);
+    assert_eq!(described(&nodes).await.level, LEVEL);
     nodes.wait_until_equal(2, nodes.leader().await).await;
 
     nodes.kill(2);
     nodes.levels.insert(2, EARLIER);
     let refused = nodes.try_start(2).await.unwrap_err();
-    assert!(refused.contains("level 4") && refused.contains("newer version"), "{refused}");
+    assert!(refused.contains(&format!("level {LEVEL}")) && refused.contains("newer version"), "{refused}");
     nodes.levels.insert(4, EARLIER);
     nodes.start(4).await;
     let reason = nodes.failed(4).await;

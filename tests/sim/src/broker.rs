@@ -345,7 +345,12 @@ impl World {
     fn registered(&mut self, broker: usize, answer: &v1::RegisterBrokerResponse) {
         let this = &mut self.brokers[broker];
         let Some(process) = &mut this.process else { return };
-        if process.lease.epoch().is_some() || code(answer.error.as_ref()) != ErrorCode::None {
+        let told = code(answer.error.as_ref());
+        if told == ErrorCode::StaleBrokerEpoch {
+            // A new disk learns whose place it takes.
+            process.request.metadata_index = process.request.metadata_index.max(answer.index);
+        }
+        if process.lease.epoch().is_some() || told != ErrorCode::None {
             return;
         }
         process.lease.registered(BrokerEpoch(answer.broker_epoch));

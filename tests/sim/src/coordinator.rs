@@ -100,11 +100,11 @@ impl Coordinator {
         self.session.is_some()
     }
 
-    /// Whether every call of a member that waits here is one that its member waits for.
-    pub fn are_calls_wanted(&self, is_wanted: impl Fn(Node, u64) -> bool) -> bool {
-        self.askers.values().all(|asker| match asker {
-            Asker::Member { node, call } => is_wanted(*node, *call),
-            Asker::Register { .. } | Asker::Heartbeat { .. } => true,
+    /// A member's call that waits here, and that its member does not wait for.
+    pub fn unwanted_call(&self, is_wanted: impl Fn(Node, u64) -> bool) -> Option<(Node, u64)> {
+        self.askers.values().find_map(|asker| match asker {
+            Asker::Member { node, call } => Some((*node, *call)).filter(|(node, call)| !is_wanted(*node, *call)),
+            Asker::Register { .. } | Asker::Heartbeat { .. } => None,
         })
     }
 

@@ -190,8 +190,12 @@ impl World {
     /// A member has asked whoever leads the coordinators.
     pub fn group_asked(&mut self, from: Node, call: u64, request: GroupCall) {
         match request {
-            GroupCall::Session(request) => {
+            GroupCall::Session(mut request) => {
                 let ticket = self.ticket(Asker::Member { node: from, call });
+                // Drawn where the call arrives: a repetition is given another one.
+                if let Call::Join { fresh_id, .. } = &mut *request {
+                    *fresh_id = format!("{}", ticket.0);
+                }
                 self.session_event(session::Event::Call(ticket, *request));
             }
             GroupCall::Offsets { group } => {

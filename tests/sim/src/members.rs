@@ -160,7 +160,7 @@ impl World {
             api_version: 9,
             reason: String::new(),
         };
-        session(Call::Join { request, fresh_id: format!("{}", self.now) })
+        session(Call::Join { request, fresh_id: String::new() })
     }
 
     fn sync(&self, member: usize) -> GroupCall {
@@ -362,8 +362,8 @@ impl World {
     /// 21: everybody is in the group's one generation, every partition is somebody's, and commits are taken.
     pub fn are_groups_well(&self) -> Result<(), String> {
         // 20: nothing is kept for those who have gone away.
-        if !self.coordinator.are_calls_wanted(|node, call| self.waits_for(node, call)) {
-            return Err("the coordinators keep a call that nobody waits for".to_owned());
+        if let Some((node, call)) = self.coordinator.unwanted_call(|node, call| self.waits_for(node, call)) {
+            return Err(format!("the coordinators keep call {call} of {node:?}, and nobody waits for it"));
         }
         for group in 0..self.plan.groups.sizes.len() {
             let members: Vec<&Member> = self.members.iter().filter(|member| member.group == group).collect();

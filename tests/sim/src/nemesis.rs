@@ -341,9 +341,11 @@ impl World {
         };
         let mut ids: Vec<i32> = (1..=self.brokers.len() as i32).collect();
         let target: Vec<i32> = (0..count).map(|_| ids.remove(self.rng.index(ids.len()))).collect();
-        // Replication promises nothing where as many disks are hit as the target needs in sync.
+        // Replication promises nothing where as many disks are hit as must be in sync: of those who come, of those who stay, and of
+        // both while the move is under way, as the ones that are in sync then may be any.
         let kept = if cancel { registered.origin() } else { target.iter().copied().map(NodeId).collect() };
-        let hit = kept.iter().filter(|id| self.is_hit(partition, id)).count();
+        let together: BTreeSet<NodeId> = kept.iter().chain(&registered.replicas).copied().collect();
+        let hit = together.iter().filter(|id| self.is_hit(partition, id)).count();
         if hit >= self.plan.min_isr.min(kept.len()) {
             return false;
         }

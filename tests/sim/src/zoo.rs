@@ -41,6 +41,7 @@ pub const ZOO: &[Mutant] = &[
     one(&["partition-epoch-on-refusal"], "a refusal uses the proposal up (3.4)"),
     one(&["wiped-check"], "an empty disk is noticed (B2)"),
     one(&["lives-per-storage"], "a replaced disk counts lives anew (B2)"),
+    one(&["replacement-is-aware"], "who takes a disk's place knows whose it is (B2)"),
     one(&["lossy-check"], "a power cut is noticed (B2)"),
     one(&["doubtful-excluded"], "who may have lost records is not elected (B3)"),
     one(&["incarnation-order"], "lives of a broker register in order (B2)"),

@@ -126,7 +126,8 @@ fn another_process_is_refused_while_the_first_lives_but_the_same_storage_is_not(
     assert!(!leader.beat(known).fenced);
     assert_eq!(code(&leader.register(RegisterBrokerRequest { incarnation: 3, ..stranger.clone() }).error), 101);
     leader.pass_ms(9_000);
-    let stranger = RegisterBrokerRequest { incarnation: 3, ..stranger };
+    let metadata_index = next.broker_epoch as u64;
+    let stranger = RegisterBrokerRequest { incarnation: 3, metadata_index, ..stranger };
     assert_eq!(code(&leader.register(stranger).error), 0, "its lease is over");
 }
 
