@@ -144,6 +144,11 @@ impl Cluster {
         self.brokers[broker].config.with_extension("").join(format!("logs/{topic}-0")).exists()
     }
 
+    /// After [`Cluster::kill`] or [`Cluster::stop`]: another disk, an empty one.
+    pub fn replace_disk(&self, broker: usize) {
+        fs::remove_dir_all(self.brokers[broker].config.with_extension("")).expect("the directory is ours to remove");
+    }
+
     /// After [`Cluster::kill`] or [`Cluster::stop`]: again, over the same directory, until it serves.
     pub fn restart(&mut self, broker: usize) {
         self.brokers[broker].restart();

@@ -12,7 +12,8 @@ fn topic(cluster: &Cluster) -> String {
 }
 
 /// Goal: brokers may be killed and restarted one after another under a writer, and every acknowledged record is there once, in
-/// order, on every replica. Method: kill a follower and the leader, stop the next leader in order; compare the segments.
+/// order, on every replica. Method: kill a follower, which comes back with an empty disk, and the leader, stop the next leader in
+/// order; compare the segments.
 #[test]
 fn an_unmodified_client_loses_and_doubles_nothing_while_brokers_die_and_stop() {
     let mut cluster = Cluster::start(3, &["broker.session.timeout.ms = 3000", "broker.heartbeat.interval.ms = 300"]);
@@ -24,6 +25,7 @@ fn an_unmodified_client_loses_and_doubles_nothing_while_brokers_die_and_stop() {
     cluster.kill(follower);
     numbers.write_some();
     cluster.until_in_sync(&topic, 2);
+    cluster.replace_disk(follower);
     cluster.restart(follower);
     cluster.until_in_sync(&topic, 3);
     numbers.write_some();
