@@ -206,6 +206,7 @@ impl World {
             boot_id: "b".to_owned(),
             log_dirs: vec![v1::LogDir { dir_id: dir_id.into(), ..v1::LogDir::default() }],
             endpoints: vec![v1::Endpoint { listener: "L".into(), host: "h".into(), port: 1, ..Default::default() }],
+            metadata_index: u64::try_from(stored.epoch).unwrap_or(0),
             levels: Some(v1::Levels::ours()),
             ..v1::RegisterBrokerRequest::default()
         };
