@@ -48,6 +48,10 @@ struct Watched {
     registered: Option<Partition>,
     /// Replicas that a disk event has hit and that were not in sync since; what the budget counts.
     damaged: Vec<bool>,
+    /// How many copies there are at least of what is committed, were no disk hit: min.insync.replicas, held against the number of
+    /// replicas. A move may raise that, or take a copy that was hit away: then it takes
+    /// more in sync.
+    copies: usize,
     /// Of each leader epoch, the least number of replicas that min.insync.replicas was held against.
     factors: BTreeMap<LeaderEpoch, usize>,
 }
@@ -74,6 +78,7 @@ impl Checker {
             leaders: BTreeMap::new(),
             registered: None,
             damaged,
+            copies: usize::MAX,
             factors: BTreeMap::new(),
         });
     }
@@ -127,6 +132,11 @@ impl Checker {
         self.watched.iter_mut().for_each(|watched| watched.damaged[broker] = true);
     }
 
+    /// How many disks must be hit at a time before replication promises nothing of the partition.
+    pub fn copies(&self, partition: usize) -> usize {
+        self.watched[partition].copies
+    }
+
     pub fn is_damaged(&self, partition: usize, broker: usize) -> bool {
         self.watched[partition].damaged[broker]
     }
@@ -141,7 +151,7 @@ impl Checker {
                 let is_hit = |id: &&NodeId| watched.damaged[(id.0 - 1) as usize] && **id != node(broker);
                 let others = partition.replicas.iter().filter(is_hit).count();
                 let is_replica = partition.replicas.contains(&node(broker));
-                !is_replica || others + 1 < self.min_isr.min(partition.factor())
+                !is_replica || others + 1 < watched.copies
             })
     }
 
@@ -361,6 +371,11 @@ impl World {
             if before.as_ref() == Some(&now) {
                 continue;
             }
+            let min_isr = self.checker.min_isr.min(now.factor());
+            let is_full = now.isr.len() >= min_isr;
+            let is_gone = |id: &&NodeId| !now.replicas.contains(id) && watched.damaged[(id.0 - 1) as usize];
+            let gone = before.iter().flat_map(|before| &before.replicas).filter(is_gone).count();
+            watched.copies = if is_full { min_isr } else { watched.copies.min(min_isr).saturating_sub(gone) };
             let factor = watched.factors.entry(now.leader_epoch).or_insert(usize::MAX);
             *factor = now.factor().min(*factor);
             let story = now.clone();

@@ -346,7 +346,7 @@ impl World {
         let kept = if cancel { registered.origin() } else { target.iter().copied().map(NodeId).collect() };
         let together: BTreeSet<NodeId> = kept.iter().chain(&registered.replicas).copied().collect();
         let hit = together.iter().filter(|id| self.is_hit(partition, id)).count();
-        if hit >= self.plan.min_isr.min(kept.len()) {
+        if hit >= self.checker.copies(partition).min(kept.len()) {
             return false;
         }
         let wanted = v1::Reassignment {
