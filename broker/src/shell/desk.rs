@@ -25,8 +25,8 @@ pub(super) struct Station {
 
 pub(super) struct Desk {
     env: WorkerEnv,
-    /// By the partition's number.
-    owners: HashMap<u64, Owner>,
+    /// By the partition's number. Boxed: a table has up to twice as many places as entries, and an owner is some 1 KiB.
+    owners: Owners,
     /// Partitions with batches to be written.
     touched: Vec<u64>,
     /// When partitions whose records may wait for it want to be flushed.
@@ -34,7 +34,8 @@ pub(super) struct Desk {
 }
 
 pub(super) type Question = Box<dyn FnOnce(&mut Owner) + Send>;
-pub(super) type Visit = Box<dyn FnOnce(&mut HashMap<u64, Owner>) + Send>;
+pub(super) type Visit = Box<dyn FnOnce(&mut Owners) + Send>;
+pub(super) type Owners = HashMap<u64, Box<Owner>>;
 
 pub(super) enum Message {
     Append(Append),
@@ -43,7 +44,7 @@ pub(super) enum Message {
     Ask(Arc<Partition>, Question),
     /// Looks at any of a worker's logs; does not write to them.
     Visit(Visit),
-    Release(Arc<Partition>, oneshot::Sender<Owner>),
+    Release(Arc<Partition>, oneshot::Sender<Box<Owner>>),
     Stop,
 }
 
@@ -130,7 +131,7 @@ impl Desk {
     pub fn control(&mut self, message: Message, station: &Arc<Station>) -> bool {
         match message {
             Message::Take(owner) => {
-                self.owners.insert(owner.partition().number, *owner);
+                self.owners.insert(owner.partition().number, owner);
             }
             Message::Ask(partition, question) => {
                 if let Some(owner) = self.owners.get_mut(&partition.number) {
@@ -170,7 +171,7 @@ impl Desk {
 
     /// A broken invariant: what stands here is not served any more.
     pub fn fail(&mut self) {
-        self.owners.values_mut().for_each(Owner::fail);
+        self.owners.values_mut().for_each(|owner| owner.fail());
     }
 
     /// Drops what is left: nobody works here any more.

@@ -180,7 +180,9 @@ impl Workers {
     pub fn tell_all(&self, order: impl Fn(&mut Owner) + Send + Sync + Clone + 'static) {
         for station in &self.stations {
             let order = order.clone();
-            station.mailbox.send(Message::Visit(Box::new(move |owners| owners.values_mut().for_each(order))));
+            station
+                .mailbox
+                .send(Message::Visit(Box::new(move |owners| owners.values_mut().for_each(|owner| order(owner)))));
         }
     }
 
@@ -188,7 +190,7 @@ impl Workers {
     ///
     /// # Errors
     /// Nobody owns it any more.
-    pub async fn release(&self, partition: &Arc<Partition>) -> Result<Owner, Gone> {
+    pub async fn release(&self, partition: &Arc<Partition>) -> Result<Box<Owner>, Gone> {
         let (sender, receiver) = oneshot::channel();
         self.stations[partition.worker].mailbox.send(Message::Release(Arc::clone(partition), sender));
         receiver.await.map_err(|_| Gone)
