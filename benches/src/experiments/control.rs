@@ -19,8 +19,8 @@ use crate::stats::{Series, quantile};
 pub fn run(bench: &Bench, node: &Node, report: &mut Report) -> Result<()> {
     report.section("control", "Offsets, members, topics");
     report.paragraph(
-        "Each system as one node, then as three nodes that are all voters. *Commits*: 16 groups of one member on \
-         connections of their own, one partition a commit, 1 or 16 unanswered at a time. *Heartbeats*: 200 groups of \
+        "Each system as one node, then as three nodes that are all voters. *Commits*: groups of one member on \
+         connections of their own, one partition a commit. *Heartbeats*: 200 groups of \
          one member over 8 connections, 8 unanswered at a time; a member that beats every 3 s, as clients do by default, \
          needs a third of a heartbeat a second. *Topics*: made one after another on one connection, and on 8 at a time, \
          of one partition with as many replicas as nodes. An answer with an error ends the run. Processor time is of all \
@@ -100,16 +100,18 @@ fn measure(bench: &Bench, target: &Target, node_count: usize, run: usize, figure
     let wanted = Wanted { replication_factor, ..Wanted::single(Durability::Replicated) };
     let topic = Topic::create_unwritten(target, &format!("bench-commits-{run}"), wanted)?;
     let members = join_groups(target.address, &format!("bench-commit-{run}"), COMMITTING_GROUPS)?;
-    for (index, in_flight) in [1, 16].into_iter().enumerate() {
+    for (index, (groups, in_flight)) in
+        [(FEW_GROUPS, 1), (FEW_GROUPS, 16), (COMMITTING_GROUPS, 1)].into_iter().enumerate()
+    {
         let load = CallLoad { in_flight, duration, count_max: u64::MAX };
-        figures[index].add(commits(target, &topic, &members, &load)?);
+        figures[index].add(commits(target, &topic, &members[..groups], &load)?);
     }
     let members = join_groups(target.address, &format!("bench-beat-{run}"), BEATING_GROUPS)?;
-    figures[2].add(heartbeats(target, &members, &CallLoad { in_flight: 8, duration, count_max: u64::MAX })?);
+    figures[3].add(heartbeats(target, &members, &CallLoad { in_flight: 8, duration, count_max: u64::MAX })?);
     for (index, connection_count) in [1, 8].into_iter().enumerate() {
         let prefix = format!("bench-made-{run}-{connection_count}");
         let load = CallLoad { in_flight: 1, duration, count_max: 400 / connection_count as u64 };
-        figures[3 + index].add(topics(target, &prefix, connection_count, replication_factor, &load)?);
+        figures[4 + index].add(topics(target, &prefix, connection_count, replication_factor, &load)?);
     }
     Ok(())
 }
@@ -184,14 +186,16 @@ fn topics(
     call::<CreateTopicsRequest>(target, 5, (0..connection_count).map(caller).collect(), load)
 }
 
-const KINDS: [&str; 5] = [
-    "commits, 1 unanswered",
-    "commits, 16 unanswered",
+const KINDS: [&str; 6] = [
+    "commits, 16 groups, 1 unanswered",
+    "commits, 16 groups, 16 unanswered",
+    "commits, 256 groups, 1 unanswered",
     "heartbeats",
     "topics made, 1 connection",
     "topics made, 8 connections",
 ];
 const HEADER: [&str; 6] = ["what", "system", "a second", "server CPU, µs", "p50, µs", "p99, µs"];
-const COMMITTING_GROUPS: usize = 16;
+const FEW_GROUPS: usize = 16;
+const COMMITTING_GROUPS: usize = 256;
 const BEATING_GROUPS: usize = 200;
 const BEATING_CONNECTIONS: usize = 8;

@@ -45,6 +45,7 @@ impl Thalweg {
             command.args(["--listen", &clients[index].to_string(), "--http", &https[index].to_string()]);
             command.args(["--coordinator-listen", &coordinators[index].to_string()]);
             command.args(["--coordinator-peers", &peers.join(",")]);
+            command.args(["--set", "group.initial.rebalance.delay.ms=0"]);
             nodes.push(Spawned::start(command, &folder.join(format!("log-{id}")))?);
         }
         let mut cluster = Cluster::new("Thalweg", nodes, clients.to_vec(), true);
