@@ -1,8 +1,7 @@
 //! Who should coordinate: which change of the voters, if any, the leader should make next.
 //!
-//! Pure. One change at a time, and none that leaves fewer answering voters than a majority of the voters afterwards. A voter is
-//! added before one that is gone is dropped, so that a cluster never has less to stand on than before. Even numbers are passed
-//! through, never aimed for: four voters survive no more than three.
+//! Pure. From one set of voters to the next in one joint change, which a majority of either set must carry: never through an
+//! even number, which survives no more than one less, and where one grows to three, through two, survives nothing.
 
 /// What the leader sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,44 +23,50 @@ pub struct Voter {
     pub silent_ms: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// A spare one becomes a voter.
-    Add(u64),
-    /// It keeps its number and its data, and is a spare one once it answers.
-    Drop(u64),
+/// From the voters that there are to the next ones, at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Spare ones that become voters; sorted.
+    pub add: Vec<u64>,
+    /// They keep their numbers and their data, and are spare ones once they answer; sorted.
+    pub drop: Vec<u64>,
 }
 
 impl Situation {
     /// The next change. `gone_after_ms`: a voter that is silent for so long is gone for good, as far as anybody knows.
+    ///
+    /// `None` too where a majority of those who vote now, or of those who would afterwards, does not answer.
     pub fn next(&self, gone_after_ms: u64) -> Option<Change> {
+        let change = self.wish(gone_after_ms)?;
+        let dropped_answering = self.voters.iter().filter(|voter| change.drop.contains(&voter.id) && self.hears(voter));
+        let (count, answering) = (self.voters.len(), self.answering());
+        let answering_then = answering + change.add.len() - dropped_answering.count();
+        let stands = answering > count / 2 && answering_then > (count + change.add.len() - change.drop.len()) / 2;
+        stands.then_some(change)
+    }
+
+    fn wish(&self, gone_after_ms: u64) -> Option<Change> {
         let (count, target) = (self.voters.len(), self.target());
-        // A change is agreed on by those who vote before it, too.
-        if !self.stands(self.answering(), count) {
-            return None;
-        }
         let gone = self.voters.iter().filter(|voter| voter.silent_ms >= gone_after_ms && voter.id != self.leader);
         let gone: Vec<u64> = gone.map(|voter| voter.id).collect();
         let kept = count - gone.len();
         let within_reach = odd_below(target.min(kept + self.spares.len()));
         if kept < within_reach {
-            let spare = self.spares.first()?;
-            return self.stands(self.answering() + 1, count + 1).then_some(Change::Add(*spare));
+            let add = self.spares.iter().copied().take(within_reach - kept).collect();
+            return Some(Change { add, drop: gone });
+        }
+        if self.wanted.is_some_and(|wanted| count > wanted) {
+            return Some(Change { add: Vec::new(), drop: self.surplus(count - target) });
         }
         // Of an even number one that is gone is worth nothing; of an odd one it may still come back.
-        if let Some(id) = gone.first().filter(|_| kept >= target || count.is_multiple_of(2)) {
-            return self.stands(self.answering(), count - 1).then_some(Change::Drop(*id));
-        }
-        let surplus = self.wanted.is_some_and(|wanted| count > wanted);
-        let last = surplus.then(|| self.surplus()).flatten()?;
-        let left = self.answering() - usize::from(last.answers());
-        self.stands(left, count - 1).then_some(Change::Drop(last.id))
+        let useless = gone.first().filter(|_| count.is_multiple_of(2))?;
+        Some(Change { add: Vec::new(), drop: vec![*useless] })
     }
 
     /// Whether the question who offers itself matters at all.
     pub fn needs_spares(&self, gone_after_ms: u64) -> bool {
         let everybody = Situation { spares: (1..=MORE_THAN_ENOUGH).map(|id| u64::MAX - id).collect(), ..self.clone() };
-        matches!(everybody.next(gone_after_ms), Some(Change::Add(_)))
+        everybody.next(gone_after_ms).is_some_and(|change| !change.add.is_empty())
     }
 
     fn target(&self) -> usize {
@@ -72,17 +77,20 @@ impl Situation {
     }
 
     fn answering(&self) -> usize {
-        self.voters.iter().filter(|voter| voter.id == self.leader || voter.answers()).count()
+        self.voters.iter().filter(|voter| self.hears(voter)).count()
+    }
+
+    fn hears(&self, voter: &Voter) -> bool {
+        voter.id == self.leader || voter.answers()
     }
 
     /// Silent ones first, then the youngest; never the leader.
-    fn surplus(&self) -> Option<&Voter> {
-        let others = self.voters.iter().filter(|voter| voter.id != self.leader);
-        others.max_by_key(|voter| (!voter.answers(), voter.id))
-    }
-
-    fn stands(&self, answering: usize, voters: usize) -> bool {
-        voters > 0 && answering > voters / 2
+    fn surplus(&self, count: usize) -> Vec<u64> {
+        let mut others: Vec<&Voter> = self.voters.iter().filter(|voter| voter.id != self.leader).collect();
+        others.sort_by_key(|voter| (voter.answers(), std::cmp::Reverse(voter.id)));
+        let mut ids: Vec<u64> = others.into_iter().take(count).map(|voter| voter.id).collect();
+        ids.sort_unstable();
+        ids
     }
 }
 
@@ -122,25 +130,29 @@ mod tests {
         situation(wanted, voters, spares).next(GONE)
     }
 
+    fn change(add: &[u64], drop: &[u64]) -> Option<Change> {
+        Some(Change { add: add.to_vec(), drop: drop.to_vec() })
+    }
+
     #[test]
     fn a_first_node_grows_to_three_once_there_are_two_more() {
         for wanted in [None, Some(3)] {
             assert_eq!(next(wanted, &[(1, 0)], &[2]), None, "two are no better than one");
-            assert_eq!(next(wanted, &[(1, 0)], &[2, 3]), Some(Change::Add(2)));
-            assert_eq!(next(wanted, &[(1, 0), (2, 0)], &[3]), Some(Change::Add(3)));
+            assert_eq!(next(wanted, &[(1, 0)], &[2, 3]), change(&[2, 3], &[]), "never through two");
+            assert_eq!(next(wanted, &[(1, 0), (2, 0)], &[3]), change(&[3], &[]), "two that were put there by hand");
             assert_eq!(next(wanted, &[(1, 0), (2, 0), (3, 0)], &[4, 5]), None);
         }
         assert_eq!(next(Some(1), &[(1, 0)], &[2, 3]), None);
         assert_eq!(next(Some(5), &[(1, 0), (2, 0), (3, 0)], &[4]), None);
-        assert_eq!(next(Some(5), &[(1, 0), (2, 0), (3, 0)], &[4, 5]), Some(Change::Add(4)));
+        assert_eq!(next(Some(5), &[(1, 0), (2, 0), (3, 0)], &[4, 5]), change(&[4, 5], &[]));
     }
 
     #[test]
-    fn one_that_is_gone_for_good_is_replaced_first_added_then_dropped() {
+    fn one_that_is_gone_for_good_is_replaced_in_one_change() {
         for wanted in [None, Some(3)] {
             assert_eq!(next(wanted, &[(1, 0), (2, GONE - 1), (3, 0)], &[4]), None, "not for good yet");
-            assert_eq!(next(wanted, &[(1, 0), (2, GONE), (3, 0)], &[4]), Some(Change::Add(4)));
-            assert_eq!(next(wanted, &[(1, 0), (2, GONE), (3, 0), (4, 0)], &[]), Some(Change::Drop(2)));
+            assert_eq!(next(wanted, &[(1, 0), (2, GONE), (3, 0)], &[4]), change(&[4], &[2]));
+            assert_eq!(next(wanted, &[(1, 0), (2, GONE), (3, 0), (4, 0)], &[]), change(&[], &[2]), "an even number");
             assert_eq!(
                 next(wanted, &[(1, 0), (2, GONE), (3, 0)], &[]),
                 None,
@@ -154,10 +166,10 @@ mod tests {
         let five = [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0)];
         assert_eq!(next(None, &five, &[6, 7]), None);
         assert_eq!(next(None, &five[..4], &[]), None);
-        assert_eq!(next(Some(3), &five, &[]), Some(Change::Drop(5)));
-        assert_eq!(next(Some(3), &five[..4], &[5]), Some(Change::Drop(4)));
-        assert_eq!(next(Some(1), &five[..2], &[]), Some(Change::Drop(2)));
-        assert_eq!(next(Some(3), &[(1, 0), (2, 0), (3, 5_000), (4, 0), (5, 0)], &[]), Some(Change::Drop(3)));
+        assert_eq!(next(Some(3), &five, &[]), change(&[], &[4, 5]));
+        assert_eq!(next(Some(3), &five[..4], &[5]), change(&[], &[4]));
+        assert_eq!(next(Some(1), &five[..2], &[]), change(&[], &[2]));
+        assert_eq!(next(Some(3), &[(1, 0), (2, 0), (3, 5_000), (4, 0), (5, 0)], &[]), change(&[], &[3, 5]));
     }
 
     #[test]
@@ -173,18 +185,15 @@ mod tests {
     fn settle(mut now: Situation) -> Result<Situation, TestCaseError> {
         for _ in 0..40 {
             let Some(change) = now.next(GONE) else { return Ok(now) };
-            match change {
-                Change::Add(id) => {
-                    prop_assert!(now.spares.contains(&id), "{now:?}");
-                    now.spares.retain(|spare| *spare != id);
-                    now.voters.push(Voter { id, silent_ms: 0 });
-                    now.voters.sort_by_key(|voter| voter.id);
-                }
-                Change::Drop(id) => {
-                    prop_assert!(id != now.leader && now.voters.iter().any(|voter| voter.id == id), "{now:?}");
-                    now.voters.retain(|voter| voter.id != id);
-                }
-            }
+            prop_assert!(change.add.iter().all(|id| now.spares.contains(id)), "{change:?} of {now:?}");
+            let is_voter = |id: &u64| *id != now.leader && now.voters.iter().any(|voter| voter.id == *id);
+            prop_assert!(change.drop.iter().all(is_voter), "{change:?} of {now:?}");
+            let was_odd = !now.voters.len().is_multiple_of(2);
+            now.spares.retain(|id| !change.add.contains(id));
+            now.voters.extend(change.add.iter().map(|id| Voter { id: *id, silent_ms: 0 }));
+            now.voters.retain(|voter| !change.drop.contains(&voter.id));
+            now.voters.sort_by_key(|voter| voter.id);
+            prop_assert!(!was_odd || !now.voters.len().is_multiple_of(2), "{change:?} gave an even number: {now:?}");
             prop_assert!(now.answering() > now.voters.len() / 2, "{change:?} gave {now:?}");
         }
         Err(TestCaseError::fail(format!("it never ends: {now:?}")))

@@ -54,24 +54,64 @@ impl Members {
     /// It does not answer, is not who it should be, or does not catch up in time; then it stays a learner and the call can
     /// be repeated.
     pub async fn add(&self, id: u64, address: String) -> Result<(), MembersError> {
-        let node = self.identified(id, address).await?;
-        self.decide(Kind::AdmitCoordinator(AdmitCoordinator { id, identity: node.identity.clone() })).await?;
-        let membership = self.membership();
-        if membership.get_node(&id) != Some(&node) {
-            let nodes = BTreeMap::from([(id, node)]);
-            let change = match membership.get_node(&id) {
-                Some(_) => ChangeMembers::SetNodes(nodes),
-                None => ChangeMembers::AddNodes(nodes),
-            };
-            self.change(change).await?;
-        }
-        if membership.voter_ids().any(|voter| voter == id) {
+        self.learn(id, address).await?;
+        if self.membership().voter_ids().any(|voter| voter == id) {
             return Ok(());
         }
         self.wait_until_caught_up(id).await?;
         self.change(ChangeMembers::AddVoterIds(BTreeSet::from([id]))).await?;
         info!(coordinator = id, "a coordinator has become a voter");
         Ok(())
+    }
+
+    /// Makes nodes voters in the place of others, all at once: no set of voters in between has a say of its own. Those that go
+    /// keep their ids: with the data that they voted with they can be made voters again. This node leads.
+    ///
+    /// # Errors
+    /// As of [`Members::add`] and [`Members::remove`]; with the node that is to blame, if one is. Then the voters are as before.
+    pub async fn replace(&self, add: BTreeMap<u64, String>, drop: &[u64]) -> Result<(), (Option<u64>, MembersError)> {
+        let ids: BTreeSet<u64> = add.keys().copied().collect();
+        for (id, address) in add {
+            self.learn(id, address).await.map_err(|cause| (Some(id), cause))?;
+        }
+        for id in &ids {
+            self.wait_until_caught_up(*id).await.map_err(|cause| (Some(*id), cause))?;
+        }
+        let drop = drop.iter().copied().collect();
+        let both = vec![ChangeMembers::AddVoterIds(ids), ChangeMembers::RemoveVoters(drop)];
+        self.change(ChangeMembers::Batch(both)).await.map_err(|cause| (None, cause))
+    }
+
+    /// The entry of a change that is agreed on by the voters before and after it, and not finished yet.
+    pub fn unfinished(&self) -> Option<u64> {
+        let metrics = self.raft.server_metrics();
+        let now = metrics.borrow_watched();
+        let is_joint = now.membership_config.membership().get_joint_config().len() > 1;
+        is_joint.then(|| now.membership_config.log_id().as_ref().map_or(0, |id| id.index))
+    }
+
+    /// Finishes the change that a leader before this one began. This node leads.
+    ///
+    /// # Errors
+    /// It cannot be agreed on now, or another one is under way.
+    pub async fn finish(&self) -> Result<(), MembersError> {
+        self.change(ChangeMembers::AddVoterIds(BTreeSet::new())).await
+    }
+
+    /// Lets a node follow without a vote, or brings its address up to date.
+    async fn learn(&self, id: u64, address: String) -> Result<(), MembersError> {
+        let node = self.identified(id, address).await?;
+        self.decide(Kind::AdmitCoordinator(AdmitCoordinator { id, identity: node.identity.clone() })).await?;
+        let membership = self.membership();
+        if membership.get_node(&id) == Some(&node) {
+            return Ok(());
+        }
+        let nodes = BTreeMap::from([(id, node)]);
+        self.change(match membership.get_node(&id) {
+            Some(_) => ChangeMembers::SetNodes(nodes),
+            None => ChangeMembers::AddNodes(nodes),
+        })
+        .await
     }
 
     /// Who is at an address, if it is the coordinator with this id, and can be one of this cluster.
@@ -117,14 +157,6 @@ impl Members {
             })
         };
         if is_known { Ok(()) } else { self.decide(Kind::OfferCoordinator(offer)).await }
-    }
-
-    /// Takes a voter's vote. It keeps its id: with the data that it voted with it can be made a voter again. This node leads.
-    ///
-    /// # Errors
-    /// As of [`Members::remove`].
-    pub async fn release(&self, id: u64) -> Result<(), MembersError> {
-        self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id]))).await
     }
 
     /// Takes a node out of the cluster; its id is not used again. This node leads.

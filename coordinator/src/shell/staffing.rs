@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::members::{Members, MembersError};
-use crate::planner::coordinators::{Change, Situation, Voter};
+use crate::planner::coordinators::{Situation, Voter};
 use crate::registry::configs::COORDINATORS;
 use crate::registry::features;
 
@@ -33,8 +33,21 @@ impl Staffing {
         let mut silent: BTreeMap<u64, Instant> = BTreeMap::new();
         // Spare ones that could not be made voters: others are tried first.
         let mut failed: BTreeSet<u64> = BTreeSet::new();
+        let mut joint = None;
         loop {
             sleep(LOOK_INTERVAL).await;
+            // Whoever began the change may be gone. One that is under way is not the same at the next look.
+            let unfinished = self.members.unfinished();
+            if unfinished.is_some() {
+                if unfinished == joint
+                    && let Err(cause) = self.members.finish().await
+                {
+                    warn!(reason = reason(cause), "could not finish a change of who coordinates, trying again");
+                }
+                joint = unfinished;
+                continue;
+            }
+            joint = None;
             if self.members.level() < features::LEVEL_OF_CLUSTER_KEYS {
                 continue;
             }
@@ -48,17 +61,12 @@ impl Staffing {
                 failed.clear();
                 continue;
             };
-            let outcome = match change {
-                Change::Add(id) => self.members.add(id, addresses.remove(&id).unwrap_or_default()).await,
-                Change::Drop(id) => self.members.release(id).await,
-            };
-            match outcome {
+            let spares = change.add.iter().map(|id| (*id, addresses.remove(id).unwrap_or_default())).collect();
+            match self.members.replace(spares, &change.drop).await {
                 Ok(()) => info!(?change, voters = situation.voters.len(), "changed who coordinates"),
                 // It is looked at again; said once.
-                Err(cause) => {
-                    if let Change::Add(id) = change {
-                        failed.insert(id);
-                    }
+                Err((id, cause)) => {
+                    failed.extend(id);
                     let reason = reason(cause);
                     if reason != told {
                         warn!(?change, reason, "could not change who coordinates, trying again");

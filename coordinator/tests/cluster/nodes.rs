@@ -161,6 +161,25 @@ impl Nodes {
         self.stores.insert(id, Arc::new(store));
     }
 
+    /// The last entry of a node that does not run, in a term that nobody else has seen: it led, and told nobody before it died. Returns its index.
+    pub fn append(&mut self, id: u64, membership: Membership) -> u64 {
+        use prost::Message;
+        let store = self.stores[&id].power_cut();
+        let (_, last) = store.last(Space::Log).unwrap().unwrap();
+        let last = LogEntry::decode(&last[..]).unwrap().id.unwrap();
+        let place = LogId { term: last.term + 1_000, node_id: id, index: last.index + 1 };
+        let payload = Some(log_entry::Payload::Membership(membership));
+        let mut batch = Batch::default();
+        let vote = Vote { term: place.term, node_id: id, committed: true };
+        batch.put(Space::Meta, b"vote".to_vec(), vote.encode_to_vec());
+        let key = place.index.to_be_bytes().to_vec();
+        batch.put(Space::Log, key, LogEntry { id: Some(place), payload }.encode_to_vec());
+        store.write(batch).unwrap();
+        store.sync().unwrap();
+        self.stores.insert(id, Arc::new(store));
+        place.index
+    }
+
     pub fn coordinator(&self, id: u64) -> &Arc<Coordinator> {
         &self.running[&id].coordinator
     }
