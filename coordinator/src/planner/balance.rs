@@ -1,6 +1,6 @@
 //! Equal shares of replicas, bytes and traffic.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::PartitionPicture;
 use super::draft::Draft;
@@ -38,17 +38,8 @@ fn relief(draft: &Draft<'_>, from: usize, count: usize) -> Option<(usize, usize)
         if other + 2 > count {
             return None;
         }
-        // Who is not preferred as leader goes first: then fewer leaders move.
-        let mut leading = None;
-        for index in draft.held(from).iter().copied() {
-            if draft.may_shift(index, from, to) {
-                if draft.replicas(index).first() != Some(&from) {
-                    return Some((index, to));
-                }
-                leading = leading.or(Some(index));
-            }
-        }
-        if let Some(index) = leading {
+        // Who is not preferred as leader comes first: then fewer leaders move.
+        if let Some(index) = draft.held(from).find(|index| draft.may_shift(*index, from, to)) {
             return Some((index, to));
         }
     }
@@ -69,71 +60,91 @@ pub(super) fn exchange(
     if open.len() < 2 {
         return;
     }
-    let weight_of = |draft: &Draft<'_>, index: usize| weight(draft.partition(index));
-    let mut sums: Vec<(u64, usize)> =
-        open.iter().map(|at| (draft.held(*at).iter().map(|index| weight_of(draft, *index)).sum(), *at)).collect();
-    let total: u64 = sums.iter().map(|(sum, _)| *sum).sum();
-    let all_kept: u64 = open.iter().flat_map(|at| draft.held(*at)).map(|index| kept(draft.partition(*index))).sum();
-    let kept_slack = all_kept / sums.len() as u64 / SLACK_PART / 4;
-    let is_fine = |draft: &Draft<'_>, gives: usize, takes: usize| {
-        kept(draft.partition(gives)).abs_diff(kept(draft.partition(takes))) <= kept_slack
+    let item = |index: usize| {
+        let partition = draft.partition(index);
+        Item { weight: weight(partition), index, kept: kept(partition) }
     };
+    // By broker, lightest first.
+    let mut items: BTreeMap<usize, Vec<Item>> = BTreeMap::new();
+    for at in &open {
+        let mut held: Vec<Item> = draft.held(*at).map(item).collect();
+        held.sort_unstable();
+        items.insert(*at, held);
+    }
+    let mut sums: Vec<(u64, usize)> =
+        items.iter().map(|(at, held)| (held.iter().map(|item| item.weight).sum(), *at)).collect();
+    let total: u64 = sums.iter().map(|(sum, _)| *sum).sum();
+    let all_kept: u64 = items.values().flatten().map(|item| item.kept).sum();
+    let kept_slack = all_kept / sums.len() as u64 / SLACK_PART / 4;
     let slack = (total / sums.len() as u64 / SLACK_PART).max(1);
     let mut fixed: BTreeSet<usize> = BTreeSet::new();
     for _ in 0..draft_limit(draft, &open) {
         sums.sort_unstable();
         let Some(high) = (0..sums.len()).rev().find(|at| !fixed.contains(&sums[*at].1)) else { return };
         let (high_sum, from) = sums[high];
-        let candidates: Vec<usize> =
-            (0..high).filter(|low| high_sum - sums[*low].0 > slack).take(PARTNERS_MAX).collect();
+        let candidates = (0..high).filter(|low| high_sum - sums[*low].0 > slack).take(PARTNERS_MAX);
         let found = candidates.into_iter().find_map(|low| {
             let (low_sum, to) = sums[low];
-            best_exchange(draft, &weight, &is_fine, from, to, high_sum - low_sum).map(|found| (low, to, found))
+            let (ours, theirs) = (Side { at: from, items: &items[&from] }, Side { at: to, items: &items[&to] });
+            best_exchange(draft, ours, theirs, high_sum - low_sum, kept_slack).map(|found| (low, to, found))
         });
         let Some((low, to, (gives, takes))) = found else {
             fixed.insert(from);
             continue;
         };
-        let difference = weight_of(draft, gives) - weight_of(draft, takes);
-        draft.shift(gives, from, to, reason);
-        draft.shift(takes, to, from, reason);
+        draft.shift(gives.index, from, to, reason);
+        draft.shift(takes.index, to, from, reason);
+        for (at, goes, comes) in [(from, gives, takes), (to, takes, gives)] {
+            let held = items.entry(at).or_default();
+            held.retain(|item| *item != goes);
+            held.insert(held.partition_point(|item| *item < comes), comes);
+        }
+        let difference = gives.weight - takes.weight;
         sums[high].0 -= difference;
         sums[low].0 += difference;
     }
 }
 
-/// The pair whose exchange moves nearest to half of `gap` from `from` to `to`; at least a good part of it, so that nothing is
-/// copied for little.
+/// A partition as an exchange sees it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Item {
+    weight: u64,
+    index: usize,
+    kept: u64,
+}
+
+/// A broker and what it holds, lightest first.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    at: usize,
+    items: &'a [Item],
+}
+
+/// The pair whose exchange moves nearest to half of `gap` from `ours` to `theirs`; at least a good part of it, so that nothing
+/// is copied for little. They differ in what is kept by `kept_slack` at most.
 fn best_exchange(
     draft: &Draft<'_>,
-    weight: &impl Fn(&PartitionPicture) -> u64,
-    is_fine: &impl Fn(&Draft<'_>, usize, usize) -> bool,
-    from: usize,
-    to: usize,
+    ours: Side<'_>,
+    theirs: Side<'_>,
     gap: u64,
-) -> Option<(usize, usize)> {
-    let of = |at: usize| {
-        let mut all: Vec<(u64, usize)> =
-            draft.held(at).iter().map(|index| (weight(draft.partition(*index)), *index)).collect();
-        all.sort_unstable();
-        all
-    };
-    let (ours, theirs) = (of(from), of(to));
-    let mut best: Option<(u64, usize, usize)> = None;
-    for (heavy, gives) in ours.into_iter().rev() {
+    kept_slack: u64,
+) -> Option<(Item, Item)> {
+    let mut best: Option<(u64, Item, Item)> = None;
+    for gives in ours.items.iter().rev() {
         // The partner that makes the difference nearest to half of the gap.
-        let wanted = heavy.saturating_sub(gap / 2);
-        let near = theirs.partition_point(|(light, _)| *light < wanted);
-        for (light, takes) in theirs[near.saturating_sub(NEIGHBOURS)..].iter().take(2 * NEIGHBOURS) {
-            let Some(difference) = heavy.checked_sub(*light).filter(|difference| *difference > 0) else { continue };
+        let wanted = gives.weight.saturating_sub(gap / 2);
+        let near = theirs.items.partition_point(|item| item.weight < wanted);
+        for takes in theirs.items[near.saturating_sub(NEIGHBOURS)..].iter().take(2 * NEIGHBOURS) {
+            let difference = gives.weight.checked_sub(takes.weight).filter(|difference| *difference > 0);
+            let Some(difference) = difference else { continue };
             let is_better = difference < gap && best.is_none_or(|(miss, ..)| difference.abs_diff(gap / 2) < miss);
             if is_better
-                && gives != *takes
-                && is_fine(draft, gives, *takes)
-                && draft.may_shift(gives, from, to)
-                && draft.may_shift(*takes, to, from)
+                && gives.index != takes.index
+                && gives.kept.abs_diff(takes.kept) <= kept_slack
+                && draft.may_shift(gives.index, ours.at, theirs.at)
+                && draft.may_shift(takes.index, theirs.at, ours.at)
             {
-                best = Some((difference.abs_diff(gap / 2), gives, *takes));
+                best = Some((difference.abs_diff(gap / 2), *gives, *takes));
             }
         }
         // Near enough: the rest of the gap is within what is not worth copying for.
@@ -146,7 +157,7 @@ fn best_exchange(
 
 /// More exchanges than a sensible plan has.
 fn draft_limit(draft: &Draft<'_>, open: &[usize]) -> usize {
-    open.iter().map(|at| draft.held(*at).len()).sum::<usize>().min(EXCHANGES_MAX)
+    open.iter().map(|at| draft.held_count(*at)).sum::<usize>().min(EXCHANGES_MAX)
 }
 
 /// Of the mean: a smaller spread is not worth copying for.

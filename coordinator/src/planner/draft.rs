@@ -13,9 +13,10 @@ pub(super) struct Draft<'a> {
     racks: Vec<usize>,
     /// By partition: its replicas in order. A broker that the picture does not know is kept and never chosen.
     replicas: Vec<Vec<usize>>,
-    /// By broker: the partitions that have a replica there.
-    held: Vec<BTreeSet<usize>>,
-    leads: Vec<usize>,
+    /// By broker: the partitions that have a replica there which is not preferred as leader.
+    followed: Vec<BTreeSet<usize>>,
+    /// And those whose is.
+    led: Vec<BTreeSet<usize>>,
     /// Open brokers by what they hold.
     by_count: BTreeSet<(usize, usize)>,
     ids: Vec<NodeId>,
@@ -49,18 +50,18 @@ impl<'a> Draft<'a> {
             .iter()
             .map(|partition| partition.replicas.iter().map(|id| numbers[id]).collect())
             .collect();
-        let mut held = vec![BTreeSet::new(); ids.len()];
-        let mut leads = vec![0; ids.len()];
+        let mut followed = vec![BTreeSet::new(); ids.len()];
+        let mut led = vec![BTreeSet::new(); ids.len()];
         for (index, replicas) in replicas.iter().enumerate() {
-            replicas.iter().for_each(|at| {
-                held[*at].insert(index);
-            });
-            replicas.first().into_iter().for_each(|first| leads[*first] += 1);
+            for (place, at) in replicas.iter().enumerate() {
+                let held = if place == 0 { &mut led[*at] } else { &mut followed[*at] };
+                held.insert(index);
+            }
         }
         let open =
             (0..picture.brokers.len()).filter(|at| picture.brokers[*at].is_open && !picture.brokers[*at].is_leaving);
-        let by_count = open.map(|at| (held[at].len(), at)).collect();
-        Draft { picture, racks, replicas, held, leads, by_count, ids, reasons: BTreeMap::new() }
+        let by_count = open.map(|at| (followed[at].len() + led[at].len(), at)).collect();
+        Draft { picture, racks, replicas, followed, led, by_count, ids, reasons: BTreeMap::new() }
     }
 
     pub fn id(&self, at: usize) -> NodeId {
@@ -79,12 +80,22 @@ impl<'a> Draft<'a> {
         &self.replicas[index]
     }
 
-    pub fn held(&self, at: usize) -> &BTreeSet<usize> {
-        &self.held[at]
+    /// All partitions that have a replica there, those that it is not preferred to lead first.
+    pub fn held(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
+        self.followed[at].iter().chain(&self.led[at]).copied()
+    }
+
+    pub fn held_count(&self, at: usize) -> usize {
+        self.followed[at].len() + self.led[at].len()
+    }
+
+    /// The partitions that it is preferred to lead.
+    pub fn led(&self, at: usize) -> &BTreeSet<usize> {
+        &self.led[at]
     }
 
     pub fn leads(&self, at: usize) -> usize {
-        self.leads[at]
+        self.led[at].len()
     }
 
     pub fn is_leaving(&self, at: usize) -> bool {
@@ -134,19 +145,16 @@ impl<'a> Draft<'a> {
         let place = self.replicas[index].iter().position(|at| *at == from);
         let Some(place) = place else { return };
         self.replicas[index][place] = to;
-        self.recount(from, |held| held.remove(&index));
-        self.recount(to, |held| held.insert(index));
-        if place == 0 {
-            self.leads[from] -= 1;
-            self.leads[to] += 1;
-        }
+        self.recount(from, |followed, led| followed.remove(&index) || led.remove(&index));
+        self.recount(to, |followed, led| if place == 0 { led.insert(index) } else { followed.insert(index) });
         self.reasons.entry(index).or_insert(reason);
     }
 
     /// Adds a replica at the end of the order.
     pub fn grow(&mut self, index: usize, to: usize) {
         self.replicas[index].push(to);
-        self.recount(to, |held| held.insert(index));
+        let is_first = self.replicas[index].len() == 1;
+        self.recount(to, |followed, led| if is_first { led.insert(index) } else { followed.insert(index) });
         self.reasons.entry(index).or_insert(Reason::Factor);
     }
 
@@ -154,17 +162,20 @@ impl<'a> Draft<'a> {
     pub fn prefer(&mut self, index: usize, leader: usize) {
         let place = self.replicas[index].iter().position(|at| *at == leader);
         let Some(place) = place.filter(|place| *place > 0) else { return };
-        self.leads[self.replicas[index][0]] -= 1;
-        self.leads[leader] += 1;
+        let before = self.replicas[index][0];
+        self.led[before].remove(&index);
+        self.followed[before].insert(index);
+        self.followed[leader].remove(&index);
+        self.led[leader].insert(index);
         self.replicas[index].swap(0, place);
         self.reasons.entry(index).or_insert(Reason::Leaders);
     }
 
-    fn recount(&mut self, at: usize, change: impl FnOnce(&mut BTreeSet<usize>) -> bool) {
-        let was_there = self.by_count.remove(&(self.held[at].len(), at));
-        change(&mut self.held[at]);
+    fn recount(&mut self, at: usize, change: impl FnOnce(&mut BTreeSet<usize>, &mut BTreeSet<usize>) -> bool) {
+        let was_there = self.by_count.remove(&(self.held_count(at), at));
+        change(&mut self.followed[at], &mut self.led[at]);
         if was_there {
-            self.by_count.insert((self.held[at].len(), at));
+            self.by_count.insert((self.held_count(at), at));
         }
     }
 
