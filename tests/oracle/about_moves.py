@@ -36,6 +36,16 @@ def alter_partition_reassignments(s, v):
         s.ask("AlterPartitionReassignments", v, body(name, index, replicas), f"{name[-7:]} {index} to {replicas}")
 
 
+@conversation("AlterReplicaLogDirs")
+def alter_replica_log_dirs(s, v):
+    topic = s.topic("housed", 2)
+    for path in ("/no/such/directory", "relative", ""):
+        for name, index in ((topic, 0), (topic, 2), ("missing", 0), ("", 0)):
+            body = {"dirs": [{"path": path, "topics": [{"name": name, "partitions": [index]}]}]}
+            s.ask("AlterReplicaLogDirs", v, body, f"{name[-7:]} {index} to '{path}'")
+    s.ask("AlterReplicaLogDirs", v, {"dirs": []}, "nothing")
+
+
 @conversation("ListPartitionReassignments")
 def list_partition_reassignments(s, v):
     topic = s.topic("still", 2)

@@ -103,6 +103,7 @@ apis! {
     28 TxnOffsetCommit known 0..=6, flexible 3;
     32 DescribeConfigs known 1..=4, flexible 4, served 1..=4;
     33 AlterConfigs known 0..=2, flexible 2, served 0..=2;
+    34 AlterReplicaLogDirs known 1..=2, flexible 2, served 1..=2;
     35 DescribeLogDirs known 1..=5, flexible 2, served 1..=4;
     36 SaslAuthenticate known 0..=2, flexible 2;
     37 CreatePartitions known 0..=3, flexible 2, served 0..=3;

@@ -6,6 +6,7 @@
 mod admin_calls;
 pub mod alter_configs;
 pub mod alter_partition_reassignments;
+pub mod alter_replica_log_dirs;
 pub mod api_versions;
 mod authorized_operations;
 mod config_resource;
@@ -119,6 +120,7 @@ handlers! {
     ListPartitionReassignments => list_partition_reassignments(ListPartitionReassignmentsRequest);
     IncrementalAlterConfigs => incremental_alter_configs(IncrementalAlterConfigsRequest);
     OffsetDelete => offset_delete(OffsetDeleteRequest);
+    AlterReplicaLogDirs => alter_replica_log_dirs(AlterReplicaLogDirsRequest);
     DescribeLogDirs => describe_log_dirs(DescribeLogDirsRequest);
     DescribeProducers => describe_producers(DescribeProducersRequest);
     DescribeCluster => describe_cluster(DescribeClusterRequest);

@@ -6,6 +6,7 @@ pub mod add_offsets_to_txn;
 pub mod add_partitions_to_txn;
 pub mod alter_configs;
 pub mod alter_partition_reassignments;
+pub mod alter_replica_log_dirs;
 pub mod api_versions;
 pub mod consumer_group_describe;
 pub mod consumer_group_heartbeat;
@@ -150,6 +151,7 @@ apis! {
     txn_offset_commit: TxnOffsetCommitRequest => TxnOffsetCommitResponse;
     describe_configs: DescribeConfigsRequest => DescribeConfigsResponse;
     alter_configs: AlterConfigsRequest => AlterConfigsResponse;
+    alter_replica_log_dirs: AlterReplicaLogDirsRequest => AlterReplicaLogDirsResponse;
     describe_log_dirs: DescribeLogDirsRequest => DescribeLogDirsResponse;
     sasl_authenticate: SaslAuthenticateRequest => SaslAuthenticateResponse;
     create_partitions: CreatePartitionsRequest => CreatePartitionsResponse;

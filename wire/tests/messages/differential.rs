@@ -70,6 +70,7 @@ fn oracles() -> Vec<Oracle> {
         TxnOffsetCommitRequest TxnOffsetCommitResponse,
         DescribeConfigsRequest DescribeConfigsResponse,
         AlterConfigsRequest AlterConfigsResponse,
+        AlterReplicaLogDirsRequest AlterReplicaLogDirsResponse,
         DescribeLogDirsRequest DescribeLogDirsResponse,
         SaslAuthenticateRequest SaslAuthenticateResponse,
         CreatePartitionsRequest CreatePartitionsResponse,
