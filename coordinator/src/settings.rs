@@ -7,6 +7,8 @@ pub struct CoordinatorSettings {
     pub default_partitions: i32,
     /// `default.replication.factor`.
     pub default_replication_factor: i32,
+    /// Nobody has said that number: where topics do not grow, one on fewer brokers gets as many replicas as there are brokers.
+    pub default_factor_bends: bool,
     /// `min.insync.replicas` of topics that do not set it.
     pub default_min_isr: i32,
     /// The most partitions that one topic may have.
@@ -42,6 +44,7 @@ impl Default for CoordinatorSettings {
         CoordinatorSettings {
             default_partitions: 1,
             default_replication_factor: 1,
+            default_factor_bends: false,
             default_min_isr: 1,
             partitions_per_topic_max: 100_000,
             broker_lease_ms: 9_000,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use thalweg_coordinator::store::{Space, View};
 use thalweg_coordinator::{Coordinator, CoordinatorConfig, CoordinatorSettings, KvStore, MemStore};
+use thalweg_model::ErrorCode;
 use thalweg_proto::v1::admin_client::AdminClient;
 use thalweg_proto::v1::group_client::GroupClient;
 use thalweg_proto::v1::record::Kind;
@@ -105,6 +106,25 @@ fn topic_names(items: &[FeedItem]) -> Vec<String> {
         _ => None,
     });
     topics.collect()
+}
+
+/// Goal: a cluster of one takes topics whose creator leaves everything to it, whether they may grow or not; a number that somebody
+/// said stands.
+#[tokio::test]
+async fn where_topics_do_not_grow_the_number_of_replicas_fits_the_brokers_unless_it_was_said() {
+    for (default_factor_bends, code) in [(true, 0), (false, ErrorCode::InvalidReplicationFactor.code())] {
+        let settings = CoordinatorSettings { default_replication_factor: 3, default_factor_bends, ..config().settings };
+        let store = Arc::new(MemStore::default());
+        let (_coordinator, channel) = start_with(&store, CoordinatorConfig { settings, ..config() }).await;
+        join_broker(&channel, 1).await;
+        assert_eq!(create(&channel, &["grows"]).await.topics[0].error, Some(KafkaError::default()));
+        let change = ConfigChange { key: "auto.grow.replicas.enable".into(), op: 0, value: Some("false".into()) };
+        let resource = ConfigResource { kind: 4, changes: vec![change], ..ConfigResource::default() };
+        let request = AlterConfigsRequest { resources: vec![resource], validate_only: false };
+        AdminClient::new(channel.clone()).alter_configs(request).await.unwrap();
+        let created = create(&channel, &["fixed"]).await;
+        assert_eq!(created.topics[0].error.as_ref().map(|error| error.code), Some(i32::from(code)), "{created:?}");
+    }
 }
 
 #[tokio::test]

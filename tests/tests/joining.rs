@@ -55,7 +55,7 @@ impl Machine {
         let Machine { kafka, coordinator, http, .. } = self;
         let data_dir = self.data_dir.display();
         let listens = format!("--listen {kafka} --coordinator-listen {coordinator} --http {http}");
-        let settings = "--set default.replication.factor=3 --set broker.session.timeout.ms=3000 --set broker.heartbeat.interval.ms=300";
+        let settings = "--set broker.session.timeout.ms=3000 --set broker.heartbeat.interval.ms=300";
         // What it logs is not read while it runs.
         format!("start --data-dir {data_dir} {listens} --log-level warn {settings} {more}").trim_end().to_owned()
     }

@@ -249,6 +249,7 @@ fn coordinator_settings(properties: &Properties) -> CoordinatorSettings {
     CoordinatorSettings {
         default_partitions: int("num.partitions"),
         default_replication_factor: int("default.replication.factor"),
+        default_factor_bends: properties.text("default.replication.factor").is_some_and(|(_, is_given)| !is_given),
         default_min_isr: int("min.insync.replicas"),
         broker_lease_ms: unsigned("broker.session.timeout.ms"),
         broker_heartbeat_interval_ms: unsigned("broker.heartbeat.interval.ms"),

@@ -268,7 +268,7 @@ pub const PROPERTIES: &[Property] = &[
     number("connections.max.idle.ms", Long, "600000", 1, Broker, "a connection without traffic is closed after this long"),
     number("coordinator.replacement.delay.ms", Long, "600000", 1, Coordinator, "a coordinator that is silent for this long is replaced by a spare one, if there is any"),
     number("coordinators", Int, "3", 1, Cluster, "how many coordinators there should be: 1, 3 or 5; unless set, 3 and whatever more were put there by hand"),
-    number("default.replication.factor", Int, "1", 1, Coordinator, "replicas of a topic whose creator does not say"),
+    number("default.replication.factor", Int, "3", 1, Coordinator, "replicas of a topic whose creator does not say; unless set, as many as there are brokers if those are fewer"),
     number("fetch.max.bytes", Int, "57671680", 1_024, Broker, "the most one fetch answers, whatever the client asks"),
     number("follower.replication.throttled.rate", Long, "20971520", 1, Running, "bytes per second that replicas moved to this broker may copy, all together; in-sync replicas are never held back"),
     number("group.initial.rebalance.delay.ms", Int, "3000", 0, Coordinator, "how long an empty group waits for more members before its first rebalance"),

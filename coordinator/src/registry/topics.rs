@@ -175,8 +175,7 @@ fn plan(
         let mut factor = topic.replication_factor;
         if grows(state, topic) {
             // As many as there are brokers now, one that restarts among them; the others come with more brokers.
-            let all = brokers.live.len() + brokers.away.len();
-            factor = factor.min(i32::try_from(all).unwrap_or(i32::MAX)).max(1);
+            factor = factor.min(brokers.count()).max(1);
         }
         brokers.check_factor(factor)?;
         brokers.place(topic.partitions as usize, factor as usize, next_seed(seed))
@@ -199,8 +198,13 @@ fn plan(
     Ok(Placed { id, replicas })
 }
 
+/// The most replicas that a new topic can have now, on brokers that live or restart.
+pub fn factor_max(state: &State) -> i32 {
+    Candidates::of(state).count()
+}
+
 /// Whether a new topic is to gain replicas when brokers join.
-fn grows(state: &State, topic: &NewTopic) -> bool {
+pub fn grows(state: &State, topic: &NewTopic) -> bool {
     let is_known = state.feature_level(features::VERSION) >= features::LEVEL_OF_CLUSTER_KEYS;
     is_known && topic.default_factor && topic.assignments.is_empty() && configs::grows_replicas(state)
 }
@@ -319,6 +323,10 @@ impl Candidates {
         let (live, away): (Vec<_>, Vec<_>) = usable.partition(|(id, _)| state.is_eligible(*id));
         let live = live.into_iter().map(|(id, broker)| Candidate { id, rack: broker.rack.clone() }).collect();
         Candidates { live, away: away.into_iter().map(|(id, _)| id).collect() }
+    }
+
+    fn count(&self) -> i32 {
+        i32::try_from(self.live.len() + self.away.len()).unwrap_or(i32::MAX)
     }
 
     fn check_factor(&self, factor: i32) -> Result<(), KafkaError> {

@@ -19,7 +19,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Services, mismatch, refusal};
 use crate::registry::context::{Context, Seed};
-use crate::registry::{Outcome, decide, error, ok};
+use crate::registry::{Outcome, decide, error, ok, topics};
 use crate::session::{Call, Reply};
 use crate::shell::members::MembersError;
 
@@ -287,6 +287,10 @@ impl Services {
             if topic.replication_factor == -1 {
                 topic.replication_factor = self.settings.default_replication_factor;
                 topic.default_factor = true;
+                let machine = self.shared.machine();
+                if self.settings.default_factor_bends && !topics::grows(machine.state(), &topic) {
+                    topic.replication_factor = topic.replication_factor.min(topics::factor_max(machine.state())).max(1);
+                }
             }
         }
         topic
