@@ -47,9 +47,10 @@ release: rocksdb
 run: release
 	$(TARGET)/release/thalweg dev
 
-# What a developer runs while working: everything that needs no finished binary.
+# What a developer runs while working. The tests of whole nodes run the binary that was built last.
 test-fast: packages
-	cargo test
+	cargo build -p thalweg
+	THALWEG_BIN=$(abspath $(TARGET)/debug/thalweg) cargo test
 
 test: test-packages rocksdb release
 	cargo test --workspace
