@@ -181,7 +181,7 @@ proptest! {
 
     /// For nightly runs, in release.
     #[test]
-    #[ignore = "an hour; run with --release -- --ignored"]
+    #[ignore = "eight minutes; run with --profile sim -- --ignored"]
     fn ten_thousand_clusters(picture in picture_of_any_size(100, 20_000), goals in goals()) {
         check(&picture, goals)?;
     }
