@@ -32,7 +32,12 @@ pub struct Occasion {
 
 impl Occasion {
     pub fn now() -> Occasion {
-        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        // Where a machine keeps what it builds is of no interest elsewhere.
+        let named = |argument: String| match argument.find("/target/") {
+            Some(at) if argument.starts_with('/') => argument[at + 1..].to_owned(),
+            _ => argument,
+        };
+        let arguments: Vec<String> = std::env::args().skip(1).map(named).collect();
         let nice = read("self/autogroup").split_once("nice ").map(|(_, nice)| nice.trim().to_owned());
         let nice = match nice.as_deref() {
             None | Some("0") => String::new(),
