@@ -3,6 +3,7 @@
 use kafka_protocol::messages::alter_configs_request::{
     AlterConfigsResource as SetResource, AlterableConfig as SetConfig,
 };
+use kafka_protocol::messages::alter_replica_log_dirs_request::{AlterReplicaLogDir, AlterReplicaLogDirTopic};
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::create_topics_request::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
@@ -15,9 +16,10 @@ use kafka_protocol::messages::describe_log_dirs_request::DescribableLogDirTopic;
 use kafka_protocol::messages::describe_topic_partitions_request::{Cursor, TopicRequest};
 use kafka_protocol::messages::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use kafka_protocol::messages::{
-    AlterConfigsRequest, BrokerId, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
-    DescribeClusterRequest, DescribeConfigsRequest, DescribeLogDirsRequest, DescribeProducersRequest,
-    DescribeTopicPartitionsRequest, IncrementalAlterConfigsRequest, ListConfigResourcesRequest,
+    AlterConfigsRequest, AlterReplicaLogDirsRequest, BrokerId, CreatePartitionsRequest, CreateTopicsRequest,
+    DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest, DescribeLogDirsRequest,
+    DescribeProducersRequest, DescribeTopicPartitionsRequest, IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
 };
 use thalweg_tests::calls::{
     append, create_topic, delete_topic, init_producer_id, list_offset, metadata, produce, text, topic_id, topic_name,
@@ -493,6 +495,36 @@ fn describe_log_dirs_shows_sizes() {
                 // A total of -1 is "not known" (KIP-827).
                 assert!(dir.usable_bytes > 0 && dir.total_bytes >= dir.usable_bytes);
             }
+        }
+    }
+}
+
+/// AlterReplicaLogDirs: the directory that a replica is in is granted, whatever else the request holds; a strange one is 57, a
+/// partition that does not exist 3.
+#[test]
+fn a_replica_may_be_told_to_stay_in_its_log_dir() {
+    let target = target();
+    let mut conn = target.conn();
+    let topic = target.topic_with(&mut conn, 1, &[]);
+    let home = conn.call(1, &DescribeLogDirsRequest::default().with_topics(None)).results[0].log_dir.to_string();
+    for version in 1..=2 {
+        let partitions =
+            |indexes| AlterReplicaLogDirTopic::default().with_name(topic_name(&topic)).with_partitions(indexes);
+        let dir = |path: &str, indexes| {
+            AlterReplicaLogDir::default().with_path(text(path)).with_topics(vec![partitions(indexes)])
+        };
+        for (asked, expected) in
+            [(dir(&home, vec![0, 7]), [(0, 0), (7, 3)]), (dir("/strange", vec![0, 7]), [(0, 57), (7, 57)])]
+        {
+            let answer = conn.call(version, &AlterReplicaLogDirsRequest::default().with_dirs(vec![asked]));
+            let mut found: Vec<(i32, i16)> =
+                answer.results[0].partitions.iter().map(|p| (p.partition_index, p.error_code)).collect();
+            found.sort_unstable();
+            assert_eq!(
+                (&answer.results[0].topic_name, found.as_slice()),
+                (&topic_name(&topic), &expected[..]),
+                "v{version}"
+            );
         }
     }
 }

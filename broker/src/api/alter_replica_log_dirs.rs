@@ -32,7 +32,7 @@ pub async fn handle(
     }
     let results = wanted.into_iter().map(|(topic_name, partitions)| {
         let result = |(index, path): (i32, String)| {
-            let code = verdict(services, &topic_name, PartitionIndex(index), &path).err().unwrap_or(ErrorCode::None);
+            let code = verdict(services, &topic_name, PartitionIndex(index), &path);
             AlterReplicaLogDirPartitionResult { partition_index: index, error_code: code.code() }
         };
         let partitions = partitions.into_iter().map(result).collect();
@@ -41,21 +41,21 @@ pub async fn handle(
     AlterReplicaLogDirsResponse { results: results.collect(), ..Default::default() }
 }
 
-fn verdict(services: &Services, topic: &str, index: PartitionIndex, path: &str) -> Result<(), ErrorCode> {
+fn verdict(services: &Services, topic: &str, index: PartitionIndex, path: &str) -> ErrorCode {
     let is_meant = |dir: &&PathBuf| absolute(dir).is_ok_and(|dir| dir == Path::new(path));
     let Some(dir) = services.config.log_dirs.iter().find(is_meant) else {
-        return Err(ErrorCode::LogDirNotFound);
+        return ErrorCode::LogDirNotFound;
     };
     let works = services.dirs().and_then(|dirs| dirs.at(dir)).is_some_and(|dir| !dir.is_offline());
     if !works {
-        return Err(ErrorCode::KafkaStorageError);
+        return ErrorCode::KafkaStorageError;
     }
     match services.partitions.partition(topic, index) {
-        Some(partition) if partition.dir == *dir => Ok(()),
-        Some(_) => Err(ErrorCode::InvalidRequest),
-        None => Err(match services.absent(topic, index) {
+        Some(partition) if partition.dir == *dir => ErrorCode::None,
+        Some(_) => ErrorCode::InvalidRequest,
+        None => match services.absent(topic, index) {
             ErrorCode::NotLeaderOrFollower => ErrorCode::ReplicaNotAvailable,
             other => other,
-        }),
+        },
     }
 }

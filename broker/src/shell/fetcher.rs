@@ -154,7 +154,8 @@ impl Fetcher {
                 unreachable::suspect(&self.services, self.leader);
                 unreachable::report(&self.services, self.leader).await;
             }
-            // A leader that is gone refuses the next connection at once; clients ask where it is only milliseconds later.
+            // A leader that is gone refuses the next connection, mostly at once, and clients ask where it is in the same
+            // milliseconds: whoever knows by then names none.
             let is_first = self.is_failing && !was_failing;
             if !is_first {
                 tokio::time::sleep(backoff).await;
