@@ -6,10 +6,12 @@ use kafka_protocol::messages::offset_delete_request::{OffsetDeleteRequestPartiti
 use kafka_protocol::messages::offset_fetch_request::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
 };
-use kafka_protocol::messages::{LeaveGroupRequest, OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest};
-use thalweg_tests::calls::{create_topic, delete_topic, group_id, text, topic_name};
+use kafka_protocol::messages::{
+    LeaveGroupRequest, OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest, ProduceRequest,
+};
+use thalweg_tests::calls::{create_topic, delete_topic, group_id, produce_request, text, topic_name};
 use thalweg_tests::group::{Join, Member, joined_by, stable_group};
-use thalweg_tests::{Conn, ErrorCode, Node, target, unique};
+use thalweg_tests::{Batch, Conn, ErrorCode, Node, target, unique};
 
 /// A commit of partition 0 of one topic.
 #[derive(Clone)]
@@ -46,8 +48,7 @@ impl<'a> Commit<'a> {
         Commit { generation: member.generation, member_id: member.id(), ..simple }
     }
 
-    /// The error code of the one partition.
-    fn call(&self, conn: &mut Conn) -> i16 {
+    fn request(&self) -> OffsetCommitRequest {
         let partition = OffsetCommitRequestPartition::default()
             .with_partition_index(self.partition)
             .with_committed_offset(self.offset)
@@ -63,7 +64,12 @@ impl<'a> Commit<'a> {
         if self.instance_id.is_some() {
             request = request.with_group_instance_id(self.instance_id.map(text));
         }
-        conn.call(self.version, &request).topics[0].partitions[0].error_code
+        request
+    }
+
+    /// The error code of the one partition.
+    fn call(&self, conn: &mut Conn) -> i16 {
+        conn.call(self.version, &self.request()).topics[0].partitions[0].error_code
     }
 }
 
@@ -96,6 +102,36 @@ fn all_committed(conn: &mut Conn, version: i16, group: &str) -> Vec<String> {
     }
     let request = OffsetFetchRequest::default().with_group_id(group_id(group)).with_topics(None);
     conn.call(version, &request).topics.iter().map(|t| t.name.to_string()).collect()
+}
+
+/// Goal: commits in flight keep their order, among each other and with records. Method: more than a connection may have under way,
+/// records in between; everything is answered in order, and what a read sees behind each hundred commits is the last of them.
+#[test]
+fn pipelined_commits_keep_their_order() {
+    let target = target();
+    let mut conn = target.conn();
+    let topic = target.topic(&mut conn);
+    let group = unique("g");
+    let asked = OffsetFetchRequest::default().with_group_id(group_id(&group)).with_topics(Some(vec![
+        OffsetFetchRequestTopic::default().with_name(topic_name(&topic)).with_partition_indexes(vec![0]),
+    ]));
+    let sent: Vec<(Vec<i32>, i32, i32)> = (0i64..5)
+        .map(|round| {
+            let commit = |offset| conn.send(8, &Commit::simple(&group, &topic, offset).request());
+            let commits = (round * 100..round * 100 + 100).map(commit).collect();
+            let records = Some(Batch::values(&["a"]).encode());
+            (commits, conn.send(9, &produce_request(-1, &topic, &[(0, records)])), conn.send(5, &asked))
+        })
+        .collect();
+    for (round, (commits, produced, read)) in (0i64..).zip(sent) {
+        for id in commits {
+            assert_eq!(conn.receive::<OffsetCommitRequest>(8, id).topics[0].partitions[0].error_code, 0);
+        }
+        let appended = conn.receive::<ProduceRequest>(9, produced);
+        assert_eq!(appended.responses[0].partition_responses[0].base_offset, round);
+        let got = conn.receive::<OffsetFetchRequest>(5, read);
+        assert_eq!(got.topics[0].partitions[0].committed_offset, round * 100 + 99);
+    }
 }
 
 const NOTHING: (i64, i32, String, i16) = (-1, -1, String::new(), 0);

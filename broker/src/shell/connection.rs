@@ -1,17 +1,15 @@
 //! One client connection: requests in, replies out in the same order.
 //!
 //! A produce request has two phases. The first (decode, validate, enqueue) runs in the order of arrival and fixes the order of
-//! records; the second waits for the log, and meanwhile the next produce request may be taken. Any other request runs alone:
-//! it starts when everything before it is answered and nothing is taken before its answer has left.
+//! records; the second waits for the log, and meanwhile the next produce request may be taken. So have offset commits, whose
+//! order is that of the calls to the coordinators. Any other request runs alone: it starts when everything before it is
+//! answered and nothing is taken before its answer has left.
 
-use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use thalweg_wire::ApiKey;
 use thalweg_wire::header::{self, RequestError, RequestHeader};
 use thalweg_world::send::{self, Part, Sent};
@@ -22,10 +20,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::budget::BudgetShare;
 use super::input::{Frame, Input, InputError, broken};
+use super::pending::Pending;
 use super::unreachable;
-use crate::api::produce::PendingProduce;
 use crate::api::replica_fetch::FollowerConnection;
 use crate::api::{self, CloseReason, ConnectionInfo, Reply, RequestContext};
 use crate::services::Services;
@@ -36,21 +33,13 @@ pub struct Connection {
     services: Arc<Services>,
     info: Arc<ConnectionInfo>,
     input: Input,
-    /// Produce requests in their second phase, in the order of arrival.
-    pending: VecDeque<Pending>,
+    pending: Pending,
     /// The next request, which must wait until `pending` is empty.
     held: Option<Frame>,
     /// If the client is a broker that follows this one.
     follower: Option<Box<FollowerConnection>>,
     last_active: Instant,
     idle_max: Duration,
-}
-
-struct Pending {
-    produce: PendingProduce,
-    started: Instant,
-    /// The memory of its frame counts until it is answered.
-    _share: BudgetShare,
 }
 
 /// Why a connection ended before its client was done.
@@ -80,7 +69,7 @@ impl Connection {
             services,
             info: Arc::new(info),
             input,
-            pending: VecDeque::new(),
+            pending: Pending::default(),
             held: None,
             follower: None,
             last_active: Instant::now(),
@@ -122,12 +111,14 @@ impl Connection {
             if self.pending.is_empty()
                 && let Some(frame) = self.held.take()
             {
-                self.answer_alone(frame, stop).await?;
+                match self.pending.takes(key(&frame.bytes)) {
+                    true => self.begin(frame).await?,
+                    false => self.answer_alone(frame, stop).await?,
+                }
                 continue;
             }
             let stopping = stop.is_cancelled();
-            let may_read =
-                !stopping && self.held.is_none() && self.pending.len() < PENDING_MAX && !self.input.is_exhausted();
+            let may_read = !stopping && self.held.is_none() && self.pending.has_room() && !self.input.is_exhausted();
             let has_pending = !self.pending.is_empty();
             if !may_read && !has_pending {
                 return Ok(());
@@ -138,7 +129,7 @@ impl Connection {
             }
             tokio::select! {
                 biased;
-                () = front_done(&mut self.pending), if has_pending => {}
+                () = self.pending.front_done(), if has_pending => {}
                 frame = self.input.next(&self.stream), if may_read => match frame? {
                     Some(frame) => self.take(frame).await?,
                     None if has_pending => {}
@@ -158,33 +149,44 @@ impl Connection {
 
     /// The front request's own time limit, or the connection's.
     fn deadline(&self) -> Instant {
-        self.pending.front().map_or(self.last_active + self.idle_max, |front| front.produce.deadline())
+        self.pending.deadline().unwrap_or(self.last_active + self.idle_max)
     }
 
     fn time_is_up(&mut self) -> Result<(), Ended> {
-        match self.pending.front_mut() {
-            Some(front) => {
-                front.produce.expire();
+        match self.pending.deadline() {
+            Some(_) => {
+                self.pending.expire();
                 Ok(())
             }
             None => Err(Ended::Idle(self.idle_max)),
         }
     }
 
-    /// Starts a produce request; holds any other until it can run alone.
+    /// Begins a request that need not wait; holds any other.
     async fn take(&mut self, frame: Frame) -> Result<(), Ended> {
         self.last_active = Instant::now();
         self.services.metrics.request_bytes.inc_by(frame.bytes.len() as u64 + 4);
-        if is_produce(&frame.bytes) {
-            let bytes = frame.bytes.freeze();
-            let (header, body) = header::decode_request_header(&bytes)?;
-            drop(bytes);
-            let cx = self.context(header);
+        if self.pending.takes(key(&frame.bytes)) {
+            return self.begin(frame).await;
+        }
+        self.held = Some(frame);
+        Ok(())
+    }
+
+    async fn begin(&mut self, frame: Frame) -> Result<(), Ended> {
+        let bytes = frame.bytes.freeze();
+        let (header, body) = header::decode_request_header(&bytes)?;
+        drop(bytes);
+        let cx = self.context(header);
+        if cx.header.api_key == ApiKey::Produce {
             let alone = self.pending.is_empty() && self.input.is_empty();
             let produce = api::produce::start(&self.services, cx, body, alone).await?;
-            self.pending.push_back(Pending { produce, started: self.last_active, _share: frame.share });
+            self.pending.push_produce(produce, self.last_active, frame.share);
         } else {
-            self.held = Some(frame);
+            self.services.metrics.count_request(cx.header.api_key);
+            let services = Arc::clone(&self.services);
+            let answer = Box::pin(async move { api::answer(&services, &cx, &body).await });
+            self.pending.push_commit(answer, self.last_active, frame.share);
         }
         Ok(())
     }
@@ -236,18 +238,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends the answers of all produce requests at the front that are done, in one write.
+    /// Sends the answers of all begun requests at the front that are done, in one write.
     async fn write_done(&mut self) -> Result<(), Ended> {
-        let mut out = BytesMut::new();
-        while let Some(front) = self.pending.front()
-            && front.produce.is_done()
-        {
-            let Some(done) = self.pending.pop_front() else { break };
-            done.produce.finish(&self.services, &mut out)?;
-            crate::metrics::observe(&self.services.metrics.produce_seconds, done.started.elapsed());
-        }
-        if !out.is_empty() {
-            self.send(Reply::Frame(out.freeze())).await?;
+        let frames = self.pending.take_done(&self.services)?;
+        if !frames.is_empty() {
+            self.send_frame(frames).await?;
         }
         Ok(())
     }
@@ -258,7 +253,7 @@ impl Connection {
             Reply::Parts(parts) => parts,
             Reply::Nothing => return Ok(()),
         };
-        let sent = self.in_time(send::send(&self.stream, &parts)).await?;
+        let sent = in_time(self.idle_max, send::send(&self.stream, &parts)).await?;
         self.count(sent);
         Ok(())
     }
@@ -272,18 +267,10 @@ impl Connection {
             Err(error) => return Err(error.into()),
         };
         if written < frame.len() {
-            self.in_time(send::send(&self.stream, &[Part::Bytes(frame.slice(written..))])).await?;
+            in_time(self.idle_max, send::send(&self.stream, &[Part::Bytes(frame.slice(written..))])).await?;
         }
         self.count(Sent { total_bytes: total, ..Sent::default() });
         Ok(())
-    }
-
-    /// A client that does not read its answer is cut off as an idle one is.
-    async fn in_time(&self, sending: impl Future<Output = io::Result<Sent>>) -> Result<Sent, Ended> {
-        match tokio::time::timeout(self.idle_max, sending).await {
-            Ok(sent) => Ok(sent?),
-            Err(_) => Err(Ended::Stalled(self.idle_max)),
-        }
     }
 
     fn count(&self, sent: Sent) {
@@ -298,18 +285,15 @@ impl Connection {
     }
 }
 
-/// Resolves when the first pending request is done; never if there is none.
-async fn front_done(pending: &mut VecDeque<Pending>) {
-    poll_fn(|context: &mut Context<'_>| match pending.front_mut() {
-        Some(front) => front.produce.poll_done(context),
-        None => Poll::Pending,
-    })
-    .await;
+/// A client that does not read its answer is cut off as an idle one is.
+async fn in_time(limit: Duration, sending: impl Future<Output = io::Result<Sent>>) -> Result<Sent, Ended> {
+    match tokio::time::timeout(limit, sending).await {
+        Ok(sent) => Ok(sent?),
+        Err(_) => Err(Ended::Stalled(limit)),
+    }
 }
 
-fn is_produce(frame: &[u8]) -> bool {
-    frame.first_chunk().is_some_and(|key| i16::from_be_bytes(*key) == ApiKey::Produce.code())
+/// What the frame asks for; `None` if that is not known here.
+fn key(frame: &[u8]) -> Option<ApiKey> {
+    frame.first_chunk().and_then(|code| ApiKey::from_code(i16::from_be_bytes(*code)))
 }
-
-/// Produce requests of one connection under way at a time; clients keep 5.
-const PENDING_MAX: usize = 64;

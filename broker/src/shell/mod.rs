@@ -23,6 +23,7 @@ pub mod maintenance;
 pub mod owner;
 pub mod partitions;
 pub mod peer;
+pub mod pending;
 pub mod producer_ids;
 pub mod reader;
 pub mod reconcile;
