@@ -100,18 +100,17 @@ fn measure(bench: &Bench, target: &Target, node_count: usize, run: usize, figure
     let wanted = Wanted { replication_factor, ..Wanted::single(Durability::Replicated) };
     let topic = Topic::create_unwritten(target, &format!("bench-commits-{run}"), wanted)?;
     let members = join_groups(target.address, &format!("bench-commit-{run}"), COMMITTING_GROUPS)?;
-    for (index, (groups, in_flight)) in
-        [(FEW_GROUPS, 1), (FEW_GROUPS, 16), (COMMITTING_GROUPS, 1)].into_iter().enumerate()
-    {
+    let shapes = [(FEW_GROUPS, 1), (FEW_GROUPS, 16), (COMMITTING_GROUPS, 1), (COMMITTING_GROUPS, 16)];
+    for (index, (groups, in_flight)) in shapes.into_iter().enumerate() {
         let load = CallLoad { in_flight, duration, count_max: u64::MAX };
         figures[index].add(commits(target, &topic, &members[..groups], &load)?);
     }
     let members = join_groups(target.address, &format!("bench-beat-{run}"), BEATING_GROUPS)?;
-    figures[3].add(heartbeats(target, &members, &CallLoad { in_flight: 8, duration, count_max: u64::MAX })?);
+    figures[4].add(heartbeats(target, &members, &CallLoad { in_flight: 8, duration, count_max: u64::MAX })?);
     for (index, connection_count) in [1, 8].into_iter().enumerate() {
         let prefix = format!("bench-made-{run}-{connection_count}");
         let load = CallLoad { in_flight: 1, duration, count_max: 400 / connection_count as u64 };
-        figures[4 + index].add(topics(target, &prefix, connection_count, replication_factor, &load)?);
+        figures[5 + index].add(topics(target, &prefix, connection_count, replication_factor, &load)?);
     }
     Ok(())
 }
@@ -186,10 +185,11 @@ fn topics(
     call::<CreateTopicsRequest>(target, 5, (0..connection_count).map(caller).collect(), load)
 }
 
-const KINDS: [&str; 6] = [
+const KINDS: [&str; 7] = [
     "commits, 16 groups, 1 unanswered",
     "commits, 16 groups, 16 unanswered",
     "commits, 256 groups, 1 unanswered",
+    "commits, 256 groups, 16 unanswered",
     "heartbeats",
     "topics made, 1 connection",
     "topics made, 8 connections",
