@@ -350,10 +350,10 @@ async fn serve(listener: TcpListener, services: Services, peers: RaftPeers, stop
 fn raft_config(config: &CoordinatorConfig) -> Result<openraft::Config, CoordinatorError> {
     let wanted = openraft::Config {
         cluster_name: "thalweg".to_owned(),
-        // A leader that is gone is replaced after the upper timeout, which is its lease too, and a random one: 1.2 to 1.6 s.
-        heartbeat_interval: 120,
-        election_timeout_min: 400,
-        election_timeout_max: 800,
+        // A leader that is gone is replaced after the upper timeout, which is its lease too, and a random one: 0.9 to 1.2 s.
+        heartbeat_interval: 100,
+        election_timeout_min: 300,
+        election_timeout_max: 600,
         // A node that was away asks first whether it could win; else its terms would depose a leader that is well.
         enable_pre_vote: Some(true),
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_every_entries),
