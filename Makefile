@@ -2,7 +2,7 @@
 # make test     every test, from a clean machine (system packages and RocksDB are taken care of)
 # make compat   unmodified Kafka clients against a node, one table       make compat-full   also what takes an hour: see docs/COMPAT.md
 # make verify   format, lints, architecture rules; changes nothing          make fix    what verify can mend
-# make chaos    a real cluster killed, cut and filled up under load, its power cut, its nodes restarted in turn: see docs/CHAOS.md
+# make chaos    a real cluster killed, cut and filled up under load, its power cut, its nodes restarted in turn, it grows and shrinks: see docs/CHAOS.md
 # make sim      SIM_SEEDS (10000) simulated clusters, every invariant at every step: see docs/SIMULATION.md
 # make fuzz     each fuzz target for FUZZ_SECONDS (60)
 # make bench    figures beside bare loops, Kafka and other peers, into docs/BENCHMARKS.md     make bench-full   everything
@@ -18,6 +18,7 @@ EXPORT_RECORDS ?= 50000
 CHAOS_RECORDS ?= 200000
 POWER_CUTS ?= 5
 ROLLING_ROUNDS ?= 2
+MOVES_MEGABYTES ?= 200
 # A workspace of its own.
 PEER_LOAD := benches/peers/load/Cargo.toml
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -92,6 +93,8 @@ chaos: test-packages release
 	tests/chaos/run --records $(CHAOS_RECORDS)
 	tests/chaos/power-cut --cuts $(POWER_CUTS)
 	tests/rolling --rounds $(ROLLING_ROUNDS)
+	tests/moves --megabytes $(MOVES_MEGABYTES)
+	tests/moves --megabytes $(MOVES_MEGABYTES) --kill
 
 sim: packages
 	cargo run --profile sim -p thalweg-sim -- --seeds $(SIM_SEEDS)
