@@ -101,7 +101,7 @@ fn check(state: &State, context: &Context, step: &PlanStep, is_first: bool) -> R
         Err(error(ErrorCode::InvalidRequest, message))
     };
     let Some((_, partition)) = found(state, step) else {
-        return changed("the topic is not the one that the plan was made for");
+        return changed("the topic that the plan was made for is gone, or has no such partition");
     };
     if partition.is_moving() {
         return changed("it is being moved already");
