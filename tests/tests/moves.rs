@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use thalweg_tests::calls::create_replicated_topic;
 use thalweg_tests::cli::Cli;
 use thalweg_tests::{Cluster, Numbers, unique};
@@ -97,9 +97,67 @@ fn impossible_moves_are_refused_with_the_reason() {
     ] {
         let ran = cli.run(line);
         assert_ne!(ran.code, 0, "{line}");
-        assert!(ran.err.contains(reason), "{line}: {}", ran.err);
+        assert_eq!(ran.err.matches(reason).count(), 1, "{line}: {}", ran.err);
     }
     assert_eq!(listed(&cli, "t"), before);
+}
+
+/// Goal: a plan that somebody edited is refused as a whole, with the reason, and so is what would leave no broker. Method: each
+/// plan is one that could be carried out but for one field.
+#[test]
+fn plans_edited_into_nonsense_and_the_last_brokers_end_are_refused_with_the_reason() {
+    let cluster = Cluster::start(3, &[]);
+    let cli = Cli::at(&cluster.addrs());
+    cli.ok("topic create t -r 2 -c min.insync.replicas=2");
+    cluster.until_in_sync("t", 2);
+    let before = listed(&cli, "t");
+    let free = (1..=3).find(|id| !ids(&before["replicas"]).contains(id)).expect("one of three holds nothing");
+    let kept = ids(&before["replicas"])[0];
+    let planned = cli.json(&format!("rebalance plan --grow-to 3 --out {}", cli.home().join("whole.json").display()));
+    let with = |field: &str, value: Value| {
+        let mut plan = planned.clone();
+        let whole = field != "to" && field != "partition" && field != "topic" && field != "bytes";
+        let place = if whole { &mut plan } else { &mut plan["steps"][0] };
+        place[field] = value;
+        plan
+    };
+    let step = planned["steps"][0].clone();
+    assert_eq!(ids(&step["to"]).len(), 3, "{planned}");
+    let file = cli.home().join("edited.json");
+    let apply = |plan: &str| {
+        std::fs::write(&file, plan).expect("written");
+        cli.run(&format!("rebalance apply {}", file.display()))
+    };
+    for (plan, code, reason) in [
+        (with("to", json!([kept, 9])), 1, "broker 9, which it is to go to, is not alive"),
+        (with("to", json!([kept, -1])), 1, "broker -1, which it is to go to, is not alive"),
+        (with("to", json!([kept, kept])), 1, "more than once"),
+        (with("to", json!([])), 1, "at least one replica"),
+        (with("to", json!([kept])), 1, "min.insync.replicas is 2"),
+        (with("partition", json!(7)), 1, "has no such partition"),
+        (with("topic", json!("u")), 1, "make a new plan"),
+        (with("bytes", json!(-1)), 2, "is no plan"),
+        (with("steps", json!([step, step])), 1, "named more than once"),
+        (with("version", json!(9)), 2, "make it anew"),
+        (with("cluster_id", json!("other")), 2, "name the other with -b"),
+        (with("throttle", json!(1)), 2, "unknown field"),
+    ] {
+        let ran = apply(&plan.to_string());
+        assert!(ran.code == code && ran.err.contains(reason), "{plan}: {ran:?}");
+    }
+    assert_eq!(apply(&planned.to_string()[1..]).code, 2, "half a file");
+
+    cli.ok(&format!("broker cordon {free}"));
+    for line in [format!("partition move t:0 --to {kept},{free}"), format!("rebalance apply {}", file.display())] {
+        std::fs::write(&file, planned.to_string()).expect("written");
+        let ran = cli.run(&line);
+        assert!(ran.code == 1 && ran.err.contains(&format!("`thalweg broker uncordon {free}`")), "{line}: {ran:?}");
+    }
+    let others: Vec<i64> = (1..=3).filter(|id| *id != free).collect();
+    assert_eq!(cli.run(&format!("broker drain {}", others[0])).code, 1, "nobody can take what it has");
+    let last = cli.run(&format!("broker drain {}", others[1]));
+    assert!(last.code == 1 && last.err.contains("the last that takes replicas"), "{last:?}");
+    assert_eq!(listed(&cli, "t"), before, "none of that has changed anything");
 }
 
 /// Partitions of these topics with a replica on each broker, by its id.

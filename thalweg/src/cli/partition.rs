@@ -158,10 +158,8 @@ impl Move {
         for (tp, result) in admin.reassign(&wanted).await? {
             match result {
                 Ok(()) => begun.push(tp),
-                Err(error) => {
-                    note(&error.to_string());
-                    refused = Some(error);
-                }
+                // The last one is told as what the verb ends with.
+                Err(error) => refused.replace(error).iter().for_each(|earlier| note(&earlier.to_string())),
             }
         }
         if !self.no_wait {
