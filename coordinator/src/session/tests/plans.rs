@@ -149,10 +149,10 @@ fn a_plan_that_does_not_fit_the_cluster_is_refused_as_a_whole() {
     };
     for (steps, reason) in [
         (vec![], "without moves"),
-        (with(&|step| step.topic = "other".into()), "not the one"),
-        (with(&|step| step.topic_id = vec![1; 16].into()), "not the one"),
-        (with(&|step| step.topic_id = vec![1; 3].into()), "not the one"),
-        (with(&|step| step.partition = 77), "not the one"),
+        (with(&|step| step.topic = "other".into()), "is gone, or has no such partition"),
+        (with(&|step| step.topic_id = vec![1; 16].into()), "is gone, or has no such partition"),
+        (with(&|step| step.topic_id = vec![1; 3].into()), "is gone, or has no such partition"),
+        (with(&|step| step.partition = 77), "is gone, or has no such partition"),
         (with(&|step| step.partition = 0), "more than once"),
         (with(&|step| step.from = vec![2]), "others than when"),
         (with(&|step| step.to = vec![]), "at least one"),
