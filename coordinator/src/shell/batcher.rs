@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ClientWriteError, RaftError};
 use prost::Message;
 use rand::RngExt;
@@ -21,6 +22,11 @@ use crate::metrics::CoordinatorMetrics;
 use crate::registry::Outcome;
 
 pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
+
+/// Whether Raft may be asked: when its disk has failed it has ended, and it panics in who asks it then.
+pub fn may_be_asked(raft: &Raft) -> bool {
+    raft.metrics().borrow_watched().running_state.is_ok()
+}
 
 /// Cheap to clone; clones feed one queue.
 #[derive(Clone)]
@@ -109,6 +115,9 @@ fn stamp(commands: Vec<Command>, clock: &Clock, default_min_isr: i32) -> Command
 }
 
 async fn write(raft: &Raft, batch: CommandBatch) -> Result<Answers, ProposeError> {
+    if !may_be_asked(raft) {
+        return Err(ProposeError::NotLeader { leader: None });
+    }
     // A leader that is cut off keeps what it has taken for as long as it is cut off; whoever waits must go elsewhere.
     match tokio::time::timeout(WRITE_TIMEOUT, raft.client_write(Commands(batch))).await {
         Ok(Ok(written)) => Ok(written.data),

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tracing::{error, info, warn};
 
-use super::batcher::{Batcher, Raft};
+use super::batcher::{Batcher, Raft, may_be_asked};
 use super::connections::{Connections, Tracked};
 use super::feed::FeedLimits;
 use super::formation::{CoordinatorPeer, Formation, peer_list};
@@ -253,7 +253,9 @@ impl Coordinator {
     pub async fn shutdown(mut self) {
         let metrics = self.raft.server_metrics();
         let leads = metrics.borrow_watched().state.is_leader();
+        // What has failed cannot hand over; the others elect all the same.
         if leads
+            && may_be_asked(&self.raft)
             && self.members.membership().voter_ids().count() > 1
             && let Err(cause) = self.members.transfer_leader(None).await
         {

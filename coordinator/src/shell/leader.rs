@@ -173,7 +173,7 @@ impl LeaderRunner {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                () = self.wait_for_end(term) => continue,
+                raft_goes_on = self.wait_for_end(term) => if raft_goes_on { continue } else { return },
                 () = self.prepare() => {}
             }
             info!(term, "leading the coordinators");
@@ -181,17 +181,23 @@ impl LeaderRunner {
             opener.send_replace(Some(Entrance { calls, notices }));
             let delay_ms = self.settings.coordinator_replacement_delay_ms;
             let staffing = Staffing::new(self.node_id, self.members.clone(), delay_ms);
-            tokio::select! {
+            let raft_goes_on = tokio::select! {
                 biased;
-                () = stop.cancelled() => {}
-                () = self.wait_for_end(term) => warn!(term, "leading the coordinators no more"),
-                () = self.lead(&mut asked, &mut noticed) => {}
-                () = staffing.run() => {}
-            }
+                () = stop.cancelled() => false,
+                raft_goes_on = self.wait_for_end(term) => {
+                    warn!(term, "leading the coordinators no more");
+                    raft_goes_on
+                }
+                () = self.lead(&mut asked, &mut noticed) => true,
+                () = staffing.run() => true,
+            };
             opener.send_replace(None);
             self.metrics.is_leader.store(0, Ordering::Relaxed);
             self.shared.feed.cut(None);
             turn_away(&mut asked);
+            if !raft_goes_on {
+                return;
+            }
         }
     }
 
@@ -350,17 +356,19 @@ impl LeaderRunner {
         }
     }
 
-    async fn wait_for_end(&self, term: u64) {
+    /// Returns once this node does not lead in `term` any more: whether Raft goes on without it. What Raft said last still names
+    /// it as the leader when Raft itself has ended.
+    async fn wait_for_end(&self, term: u64) -> bool {
         let mut raft = self.raft.server_metrics();
         loop {
             {
                 let now = raft.borrow_watched();
                 if !now.state.is_leader() || now.vote.leader_id.term != term {
-                    return;
+                    return true;
                 }
             }
             if raft.changed().await.is_err() {
-                return;
+                return false;
             }
         }
     }

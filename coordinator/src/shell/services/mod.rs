@@ -14,7 +14,7 @@ use thalweg_proto::v1::KafkaError;
 use thalweg_world::Clock;
 use tonic::{Code, Status};
 
-use super::batcher::{Batcher, Raft, Settled};
+use super::batcher::{Batcher, Raft, Settled, may_be_asked};
 use super::connections::Connections;
 use super::leader::Sessions;
 use super::members::Members;
@@ -49,6 +49,9 @@ impl Services {
 
     /// Returns once this node has applied all that was committed before the call, and led then (REPLICATION R6).
     async fn barrier(&self) -> Result<(), Status> {
+        if !may_be_asked(&self.raft) {
+            return Err(self.status(ProposeError::NotLeader { leader: None }));
+        }
         match self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
             Ok(_) => Ok(()),
             Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
