@@ -48,8 +48,9 @@ pub struct Disk {
 pub struct Doubt {
     /// The first incarnation whose registration says so.
     pub incarnation: u64,
-    /// Also what was flushed.
-    pub is_wiped: bool,
+    /// The first one that says that the disk is another, and what was flushed is gone, too. A loss of power after it is told of
+    /// later, and takes only what was not flushed.
+    pub wiped: Option<u64>,
 }
 
 /// A running process and what it keeps in memory.
@@ -159,8 +160,9 @@ impl Broker {
     }
 
     fn raise_doubt(&mut self, is_wiped: bool) {
-        let is_wiped = is_wiped || self.doubt.is_some_and(|doubt| doubt.is_wiped);
-        self.doubt = Some(Doubt { incarnation: self.disk.incarnation + 1, is_wiped });
+        let incarnation = self.disk.incarnation + 1;
+        let wiped = self.doubt.and_then(|doubt| doubt.wiped);
+        self.doubt = Some(Doubt { incarnation, wiped: if is_wiped { Some(incarnation) } else { wiped } });
     }
 
     fn registration(&self) -> v1::RegisterBrokerRequest {

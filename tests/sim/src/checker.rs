@@ -345,16 +345,18 @@ impl World {
         }
         let dir_id = self.brokers[broker].disk.dir_id;
         let is_this_disk = request.log_dirs.iter().any(|dir| dir.dir_id[..] == dir_id);
-        let tells = |doubt: &Doubt| is_this_disk && request.incarnation >= doubt.incarnation;
-        let Some(doubt) = self.brokers[broker].doubt.filter(tells) else { return };
-        self.brokers[broker].doubt = None;
-        if !doubt.is_wiped && self.checker.durability == Durability::Flushed {
+        let Some(doubt) = self.brokers[broker].doubt.filter(|_| is_this_disk) else { return };
+        let tells = |first: u64| request.incarnation >= first;
+        let is_wiped = doubt.wiped.is_some_and(tells);
+        let left = Doubt { wiped: doubt.wiped.filter(|first| !tells(*first)), ..doubt };
+        self.brokers[broker].doubt = Some(left).filter(|left| !tells(left.incarnation));
+        if !is_wiped && (self.checker.durability == Durability::Flushed || !tells(doubt.incarnation)) {
             return;
         }
         for partition in self.parts.live() {
             let Some(registered) = self.partition(partition) else { continue };
             let is_candidate = registered.isr.contains(&node(broker)) || registered.elr.contains(&node(broker));
-            let is_sole = registered.replicas.len() == 1 && !doubt.is_wiped;
+            let is_sole = registered.replicas.len() == 1 && !is_wiped;
             if is_candidate && !is_sole {
                 let what = format!("may be elected though its records are in doubt: {registered:?}");
                 self.checker.fail(11, format!("partition {partition}, broker {}: {what}", broker + 1));
@@ -439,7 +441,7 @@ impl World {
             return;
         }
         let is_lossy = self.checker.durability == Durability::Replicated;
-        if this.doubt.is_some_and(|doubt| doubt.is_wiped || is_lossy) {
+        if this.doubt.is_some_and(|doubt| doubt.wiped.is_some() || is_lossy) {
             return;
         }
         let log = &this.disk.logs[partition];

@@ -46,7 +46,13 @@ impl World {
                     return self.checker.fail(15, format!("partition {partition}, broker {}: {what}", broker + 1));
                 }
             }
-            Err(_) => return self.answer_produce(broker, client, request, Err(ErrorCode::OutOfOrderSequenceNumber)),
+            Err(error) => {
+                self.tell(|_| {
+                    let who = format!("broker {}: partition {partition}, epoch {epoch}", broker + 1);
+                    format!("{who}, log up to {before}: refuses request {request} of {client:?}: {error}")
+                });
+                return self.answer_produce(broker, client, request, Err(ErrorCode::OutOfOrderSequenceNumber));
+            }
         }
         let end = waiting.end;
         match acks {
