@@ -25,8 +25,9 @@ struct BrokerSession {
     deadline: MonoTime,
     /// The broker has the feed up to here.
     metadata_index: u64,
-    /// The registration is in the feed up to here.
-    registered_index: u64,
+    /// Its registration and its last fencing are in the feed up to here; it is let in once it has that. Else it would lead
+    /// for a moment where another one was elected while it was away.
+    awaited_index: u64,
     /// That it is to stop, and what moved away from it, is in the feed up to here; `None` while it is still needed.
     shutdown_index: Option<u64>,
     /// A command about this broker is under way.
@@ -49,11 +50,11 @@ enum Hearing {
 }
 
 impl BrokerSession {
-    fn new(registered_index: u64, heard_at: MonoTime, deadline: MonoTime) -> BrokerSession {
+    fn new(awaited_index: u64, heard_at: MonoTime, deadline: MonoTime) -> BrokerSession {
         BrokerSession {
             deadline,
             metadata_index: 0,
-            registered_index,
+            awaited_index,
             shutdown_index: None,
             is_settling: false,
             heard_at,
@@ -85,9 +86,13 @@ impl BrokerSessions {
         self.0.get(&id)?.levels
     }
 
-    pub fn settled(&mut self, id: NodeId) {
+    /// A command about the broker was applied, and brokers know of it at `feed_index`.
+    pub fn settled(&mut self, machine: &Machine, id: NodeId, feed_index: u64) {
         if let Some(session) = self.0.get_mut(&id) {
             session.is_settling = false;
+            if machine.state().broker(id).is_some_and(|stored| stored.fenced) {
+                session.awaited_index = session.awaited_index.max(feed_index);
+            }
         }
     }
 }
@@ -174,8 +179,9 @@ impl Session {
             }
         };
         let lease = u64::from(self.settings.broker_lease_ms);
-        let registered_index = registered_at(machine, stored);
-        let new = || BrokerSession::new(registered_index, now, now);
+        // When it was fenced is not known any more; everything up to now tells of it.
+        let awaited_index = if stored.fenced { machine.feed_index() } else { registered_at(machine, stored) };
+        let new = || BrokerSession::new(awaited_index, now, now);
         let session = self.brokers.0.entry(id).or_insert_with(new);
         session.deadline = now.plus_ms(lease);
         session.heard_at = now;
@@ -187,7 +193,7 @@ impl Session {
             return;
         }
         let (broker_id, broker_epoch) = (stored.id, stored.epoch);
-        let is_current = session.metadata_index >= session.registered_index;
+        let is_current = session.metadata_index >= session.awaited_index;
         let is_settling = session.is_settling;
         if let Some(offline) = offline(request, stored).filter(|_| !is_settling)
             && has_any(machine.state(), &self.context(machine), &offline)

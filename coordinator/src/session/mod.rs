@@ -301,12 +301,12 @@ impl Session {
         match purpose {
             Purpose::Register(ticket) => self.broker_registered(now, ticket, outcome, feed_index, out),
             Purpose::Broker { id, heartbeat } => {
-                self.brokers.settled(id);
+                self.brokers.settled(machine, id, feed_index);
                 self.answer_heartbeat(machine, id, heartbeat, feed_index, out);
             }
-            Purpose::Fence(id) => self.brokers.settled(id),
+            Purpose::Fence(id) => self.brokers.settled(machine, id, feed_index),
             Purpose::Reported { suspect, report } => {
-                self.brokers.settled(suspect.id);
+                self.brokers.settled(machine, suspect.id, feed_index);
                 self.answer_report(machine, suspect, report, out);
             }
             Purpose::Group(id) => self.group_settled(now, machine, &id, &outcome, out),

@@ -85,8 +85,28 @@ fn a_lease_that_runs_out_fences_and_a_heartbeat_brings_the_broker_back() {
     assert_eq!(leader.partitions(), [(1, vec![1], vec![])]);
     leader.pass_ms(1);
     assert_eq!(leader.partitions(), [(-1, vec![], vec![1])]);
-    assert!(!leader.beat(one).fenced);
+    assert!(!leader.beat_current(&one).fenced);
     assert_eq!(leader.partitions(), [(1, vec![1], vec![])]);
+}
+
+/// Goal: a broker that was cut off does not lead in its old epoch until its feed catches up. Method: its heartbeat is first.
+#[test]
+fn a_broker_that_was_fenced_is_let_in_once_it_has_heard_of_it() {
+    let mut leader = Leader::new();
+    let (one, two) = (leader.live(1), leader.live(2));
+    leader.create(1, 2);
+    let knows_all = leader.beat_current(&one);
+    assert!(!knows_all.fenced);
+    let before = leader.machine.feed_index();
+    leader.pass_ms(5_000);
+    leader.beat_current(&two);
+    leader.pass_ms(4_000);
+    assert_eq!(leader.partitions()[0].0, 2, "the other was elected");
+    let late = BrokerHeartbeatRequest { metadata_index: before, ..one.clone() };
+    assert!(leader.beat(late.clone()).fenced);
+    leader.fail_over();
+    assert!(leader.beat(late).fenced, "nor by a new leader, which does not know when it was fenced");
+    assert!(!leader.beat_current(&one).fenced);
 }
 
 #[test]
@@ -205,7 +225,7 @@ fn a_refused_connection_fences_only_whom_the_coordinator_has_lost_too() {
     leader.pass_ms(1);
     assert_eq!(leader.told(report(&two, &one)), (0, true), "two heartbeats overdue");
     assert_eq!(leader.partitions(), [(2, vec![2], vec![])]);
-    assert!(!leader.beat(one.clone()).fenced, "it was alive after all");
+    assert!(!leader.beat_current(&one).fenced, "it was alive after all");
 
     leader.event(Event::ConnectionLost(life(&one)));
     assert_eq!(leader.probes, [life(&one)], "its listener is tried at once, and once");
