@@ -27,7 +27,7 @@ struct BrokerSession {
     metadata_index: u64,
     /// Its registration and its last fencing are in the feed up to here; it is let in once it has that. Else it would lead
     /// for a moment where another one was elected while it was away.
-    awaited_index: u64,
+    needed_index: u64,
     /// That it is to stop, and what moved away from it, is in the feed up to here; `None` while it is still needed.
     shutdown_index: Option<u64>,
     /// A command about this broker is under way.
@@ -50,11 +50,11 @@ enum Hearing {
 }
 
 impl BrokerSession {
-    fn new(awaited_index: u64, heard_at: MonoTime, deadline: MonoTime) -> BrokerSession {
+    fn new(needed_index: u64, heard_at: MonoTime, deadline: MonoTime) -> BrokerSession {
         BrokerSession {
             deadline,
             metadata_index: 0,
-            awaited_index,
+            needed_index,
             shutdown_index: None,
             is_settling: false,
             heard_at,
@@ -91,7 +91,7 @@ impl BrokerSessions {
         if let Some(session) = self.0.get_mut(&id) {
             session.is_settling = false;
             if machine.state().broker(id).is_some_and(|stored| stored.fenced) {
-                session.awaited_index = session.awaited_index.max(feed_index);
+                session.needed_index = session.needed_index.max(feed_index);
             }
         }
     }
@@ -180,8 +180,8 @@ impl Session {
         };
         let lease = u64::from(self.settings.broker_lease_ms);
         // When it was fenced is not known any more; everything up to now tells of it.
-        let awaited_index = if stored.fenced { machine.feed_index() } else { registered_at(machine, stored) };
-        let new = || BrokerSession::new(awaited_index, now, now);
+        let needed_index = if stored.fenced { machine.feed_index() } else { registered_at(machine, stored) };
+        let new = || BrokerSession::new(needed_index, now, now);
         let session = self.brokers.0.entry(id).or_insert_with(new);
         session.deadline = now.plus_ms(lease);
         session.heard_at = now;
@@ -193,7 +193,7 @@ impl Session {
             return;
         }
         let (broker_id, broker_epoch) = (stored.id, stored.epoch);
-        let is_current = session.metadata_index >= session.awaited_index;
+        let is_current = session.metadata_index >= session.needed_index;
         let is_settling = session.is_settling;
         if let Some(offline) = offline(request, stored).filter(|_| !is_settling)
             && has_any(machine.state(), &self.context(machine), &offline)
