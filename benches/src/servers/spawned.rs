@@ -105,7 +105,7 @@ impl Guard {
     fn of_group(group: u32) -> Result<Guard> {
         let mut command = Command::new("sh");
         // In a group of its own: a signal from the terminal that ends us must not end it first.
-        command.args(["-c", "read -r _; kill -KILL -- -$0 2>/dev/null", &group.to_string()]).process_group(0);
+        command.args(["-c", "read -r _; kill -KILL -$0 2>/dev/null", &group.to_string()]).process_group(0);
         let guard = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         Ok(Guard(guard.context("cannot start a shell that looks after a server")?))
     }
