@@ -46,7 +46,8 @@ pub fn run(bench: &Bench, node: &Node, report: &mut Report) -> Result<()> {
         }
         report.paragraph(&format!("**{node_count} {}**", if node_count == 1 { "voter" } else { "voters" }));
         report.table(&table);
-        clusters.into_iter().try_for_each(Cluster::stop)?;
+        // Nobody starts them again, and the last of three Kafka nodes waits for a majority that has stopped.
+        clusters.into_iter().try_for_each(Cluster::kill)?;
     }
     report.plot(Bars {
         title: "Offset commits, heartbeats, new topics".to_owned(),

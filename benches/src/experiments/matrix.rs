@@ -30,7 +30,8 @@ pub fn run(bench: &Bench, node: &Node, report: &mut Report) -> Result<()> {
         for shape in shapes().into_iter().filter(|shape| shape.replication_factor == replication_factor) {
             measure(bench, &mut table, &targets, &shape)?;
         }
-        three.into_iter().try_for_each(Cluster::stop)?;
+        // Nobody starts them again, and the last of three Kafka nodes waits for a majority that has stopped.
+        three.into_iter().try_for_each(Cluster::kill)?;
     }
     report.table(&table);
     Ok(())
