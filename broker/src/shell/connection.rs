@@ -147,9 +147,10 @@ impl Connection {
         }
     }
 
-    /// The front request's own time limit, or the connection's.
+    /// The front request's own time limit, or the connection's, which is not idle while it waits for an answer of ours.
     fn deadline(&self) -> Instant {
-        self.pending.deadline().unwrap_or(self.last_active + self.idle_max)
+        let active = if self.pending.is_empty() { self.last_active } else { Instant::now() };
+        self.pending.deadline().unwrap_or(active + self.idle_max)
     }
 
     fn time_is_up(&mut self) -> Result<(), Ended> {

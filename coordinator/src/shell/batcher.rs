@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use openraft::ReadPolicy;
 use openraft::async_runtime::WatchReceiver;
-use openraft::errors::{ClientWriteError, RaftError};
+use openraft::errors::{ClientWriteError, LinearizableReadError, RaftError};
 use prost::Message;
 use rand::RngExt;
 use thalweg_proto::v1::{Command, CommandBatch};
@@ -26,6 +27,23 @@ pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
 /// Whether Raft may be asked: when its disk has failed it has ended, and it panics in who asks it then.
 pub fn may_be_asked(raft: &Raft) -> bool {
     raft.metrics().borrow_watched().running_state.is_ok()
+}
+
+/// Returns once this node has applied all that was committed before the call, and led then (REPLICATION R6).
+///
+/// # Errors
+/// It does not lead.
+pub async fn confirm_lead(raft: &Raft) -> Result<(), ProposeError> {
+    if !may_be_asked(raft) {
+        return Err(ProposeError::NotLeader { leader: None });
+    }
+    match raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
+        Ok(_) => Ok(()),
+        Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
+            Err(ProposeError::not_leader(forward))
+        }
+        Err(_) => Err(ProposeError::NotLeader { leader: None }),
+    }
 }
 
 /// Cheap to clone; clones feed one queue.

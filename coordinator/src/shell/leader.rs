@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use openraft::ChangeMembers;
 use openraft::async_runtime::WatchReceiver;
-use openraft::{ChangeMembers, ReadPolicy};
 use thalweg_proto::v1::command::Kind;
 use thalweg_proto::v1::config_change::Op;
 use thalweg_proto::v1::config_record::Resource;
@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::batcher::{Batcher, Raft, Settled};
+use super::batcher::{Batcher, Raft, Settled, confirm_lead};
 use super::members::{Members, MembersError};
 use super::staffing::Staffing;
 use super::state_machine::Shared;
@@ -214,8 +214,7 @@ impl LeaderRunner {
     }
 
     async fn introduce(&self) -> Result<(), ProposeError> {
-        let reached = self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await;
-        reached.map_err(|_| ProposeError::NotLeader { leader: None })?;
+        confirm_lead(&self.raft).await?;
         if self.shared.machine().state().cluster_id().is_none() {
             let cluster = self.members.me.cluster().and_then(|id| <[u8; 16]>::try_from(&id[..]).ok());
             let level = self.founding_level().await;
@@ -296,7 +295,7 @@ impl LeaderRunner {
                     if count == 0 {
                         return;
                     }
-                    if let Err(cause) = self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
+                    if let Err(cause) = confirm_lead(&self.raft).await {
                         warn!(%cause, "cannot tell whether this node still leads");
                         calls.drain(..).for_each(Asked::turn_away);
                         return;

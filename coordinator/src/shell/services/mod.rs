@@ -8,13 +8,11 @@ mod registry;
 
 use std::sync::Arc;
 
-use openraft::ReadPolicy;
-use openraft::errors::{LinearizableReadError, RaftError};
 use thalweg_proto::v1::KafkaError;
 use thalweg_world::Clock;
 use tonic::{Code, Status};
 
-use super::batcher::{Batcher, Raft, Settled, may_be_asked};
+use super::batcher::{Batcher, Raft, Settled, confirm_lead};
 use super::connections::Connections;
 use super::leader::Sessions;
 use super::members::Members;
@@ -47,18 +45,9 @@ impl Services {
         self.batcher.propose(command(kind)).await.map_err(|cause| self.status(cause))
     }
 
-    /// Returns once this node has applied all that was committed before the call, and led then (REPLICATION R6).
+    /// See [`confirm_lead`].
     async fn barrier(&self) -> Result<(), Status> {
-        if !may_be_asked(&self.raft) {
-            return Err(self.status(ProposeError::NotLeader { leader: None }));
-        }
-        match self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
-            Ok(_) => Ok(()),
-            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
-                Err(self.status(ProposeError::not_leader(forward)))
-            }
-            Err(_) => Err(self.status(ProposeError::NotLeader { leader: None })),
-        }
+        confirm_lead(&self.raft).await.map_err(|cause| self.status(cause))
     }
 
     /// UNAVAILABLE, with the leader's "id@host:port" in `thalweg-leader` (common.proto), where the call certainly had no
